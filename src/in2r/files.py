@@ -1,0 +1,75 @@
+"""Files that are whole or absent: temporary name, flush, rename; hashes and free space."""
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from in2r.errors import InputError
+
+
+@contextmanager
+def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Yield a temporary file path in the target's folder; rename it onto `path` when the block succeeds.
+
+    The temporary name keeps the suffix (`numpy.save` appends one otherwise). On any failure nothing is left and the
+    old file, if there was one, stays as it was.
+    """
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=f".{target.stem}.", suffix=target.suffix, dir=target.parent)
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        with temporary.open("rb") as written:
+            os.fsync(written.fileno())
+        temporary.chmod(0o666 & ~_umask())
+        temporary.replace(target)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def write_text(path: str | os.PathLike[str], text: str) -> None:
+    """Write a UTF-8 text file atomically."""
+    with atomic_path(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def write_json(path: str | os.PathLike[str], value: Any) -> None:
+    """Write indented JSON atomically."""
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n")
+
+
+def read_json(path: str | os.PathLike[str]) -> Any:
+    """Read a JSON file; `InputError` names the file and the line where it is missing or broken."""
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: not valid JSON ({error})") from None
+
+
+def sha256_file(path: str | os.PathLike[str]) -> str:
+    """Return the SHA-256 of a file's bytes in hexadecimal."""
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def require_free_space(folder: str | os.PathLike[str], needed: int) -> None:
+    """Raise `InputError` when the disk of `folder` has less than `needed` bytes left."""
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise InputError(f"{folder}: {needed / 2**20:.0f} MiB needed, {free / 2**20:.0f} MiB free on this disk")
