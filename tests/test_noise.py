@@ -1,0 +1,229 @@
+import json
+import logging
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from in2r.errors import InputError
+from in2r.noise import NoiseIndex, load_index, make_index, npy_path, save_index, sidecar_path
+
+FIVE = np.arange(500) // 5  # 100 images × 5 captions
+RAGGED = np.repeat(np.arange(40), np.arange(40) % 4 + 1)  # 1, 2, 3, 4, 1, ... captions
+SHARED = Path(__file__).parents[2] / "shared" / "data" / "noise_index"
+
+
+@given(
+    counts=st.lists(st.integers(1, 6), min_size=2, max_size=30),
+    ratio=st.floats(0, 1),
+    level=st.sampled_from(["caption", "image"]),
+    seed=st.integers(0, 9),
+)
+@settings(max_examples=60, deadline=None)
+def test_an_index_moves_at_most_the_ratio_and_only_permutes(counts, ratio, level, seed):
+    own = np.repeat(np.arange(len(counts)), counts)
+    index = make_index(own, ratio, level, seed)
+    assert index.dtype == np.int64
+    np.testing.assert_array_equal(index, make_index(own, ratio, level, seed))
+    if level == "caption":
+        assert (index != own).sum() <= int(ratio * len(own))
+        np.testing.assert_array_equal(np.sort(index), own)
+    else:
+        mapped = {image: set(index[own == image]) for image in range(len(counts))}
+        assert all(len(partners) == 1 for partners in mapped.values())
+        assert sorted(partner for partners in mapped.values() for partner in partners) == list(
+            range(len(counts))
+        )
+        assert sum(partners != {image} for image, partners in mapped.items()) <= int(ratio * len(counts))
+
+
+@pytest.mark.parametrize("level", ["caption", "image"])
+def test_ratio_zero_moves_nothing_and_one_moves_nearly_everything(level):
+    np.testing.assert_array_equal(make_index(FIVE, 0, level, 0), FIVE)
+    assert (make_index(FIVE, 1.0, level, 0) != FIVE).mean() > 0.95
+
+
+def test_the_two_protocols_differ_in_what_they_leave_behind():
+    caption = NoiseIndex(make_index(FIVE, 0.6, "caption", 1), FIVE, "caption").statistics()
+    image = NoiseIndex(make_index(FIVE, 0.6, "image", 1), FIVE, "image").statistics()
+    assert abs(caption["realised"] - image["realised"]) < 0.03
+    # 0.6⁵ ≈ 8 % of the images lose all five captions at caption level, 60 % at image level
+    assert caption["images_without_right_caption"] < 20
+    assert image["images_without_right_caption"] == image["images_moved"] > 50
+
+
+def test_statistics_by_hand():
+    own = np.array([0, 0, 1, 1, 2])
+    noise = NoiseIndex(np.array([0, 1, 0, 2, 1]), own, "caption", 0.8, 3)
+    assert noise.clean.tolist() == [True, False, False, False, False]
+    assert noise.statistics() == {
+        "captions": 5,
+        "images": 3,
+        "moved": 4,
+        "realised": 0.8,
+        "images_moved": None,
+        "images_without_right_caption": 2,
+        "permutation": True,
+    }
+    assert not NoiseIndex(np.array([0, 0, 0, 0, 2]), own, "image").statistics()["permutation"]
+
+
+def test_seeds_and_levels_give_different_draws():
+    draws = [make_index(FIVE, 0.4, level, seed) for level in ("caption", "image") for seed in (0, 1)]
+    assert len({draw.tobytes() for draw in draws}) == 4
+
+
+@pytest.mark.parametrize(
+    ("ratio", "message"),
+    [
+        (60, r"`ratio` must be in \[0, 1\], got 60; did you mean 0.6\?$"),
+        (-0.1, r"`ratio` must be in \[0, 1\], got -0.1$"),
+        (float("nan"), r"`ratio` must be in \[0, 1\], got nan$"),
+        (400, r"got 400$"),
+    ],
+)
+def test_ratio_outside_zero_to_one_is_refused(ratio, message):
+    with pytest.raises(InputError, match=message):
+        make_index(FIVE, ratio, "caption", 0)
+
+
+def test_other_bad_arguments_are_refused():
+    with pytest.raises(InputError, match='`level` must be "caption" or "image", got \'images\''):
+        make_index(FIVE, 0.4, "images", 0)
+    for wrong in ([], [[0, 1]], [0.0, 1.0], [-1, 0]):
+        with pytest.raises(InputError, match="`image_of_caption` must be"):
+            make_index(wrong, 0.4, "caption", 0)
+
+
+@pytest.mark.parametrize("own", [FIVE, RAGGED])
+@pytest.mark.parametrize("level", ["caption", "image"])
+def test_saved_index_loads_again_with_or_without_suffix_and_record(tmp_path, own, level):
+    noise = NoiseIndex(make_index(own, 0.4, level, 7), own, level, 0.4, 7)
+    path = save_index(tmp_path / "f30k_0.4", noise)
+    assert path.name == "f30k_0.4.npy"
+    assert np.load(path).dtype == np.dtype("<i8")
+    assert json.loads(sidecar_path(path).read_text())["statistics"] == noise.statistics()
+    for name in ("f30k_0.4", "f30k_0.4.npy"):
+        loaded = load_index(tmp_path / name, own, level=level, ratio=0.4)
+        np.testing.assert_array_equal(loaded.index, noise.index)
+        assert (loaded.level, loaded.nominal, loaded.seed, loaded.sha256) == (level, 0.4, 7, noise.sha256)
+    sidecar_path(path).unlink()
+    foreign = load_index(path, own, level=level, ratio=0.4)
+    assert (foreign.level, foreign.nominal, foreign.seed) == (level, 0.4, None)
+    assert load_index(path, own).level == level  # detected from the content
+
+
+def test_one_entry_per_image_is_expanded(tmp_path):
+    per_image = make_index(np.arange(100), 0.4, "image", 0).astype(np.int32)
+    np.save(tmp_path / "decl.npy", per_image)
+    noise = load_index(tmp_path / "decl.npy", FIVE, level="image", ratio=0.4)
+    np.testing.assert_array_equal(noise.index, np.repeat(per_image, 5))
+    assert noise.index.dtype == np.int64
+
+
+def test_level_is_unknown_where_the_content_cannot_tell(tmp_path):
+    own = np.arange(50)  # one caption per image
+    np.save(tmp_path / "one.npy", make_index(own, 0.4, "caption", 0))
+    assert load_index(tmp_path / "one.npy", own).level == "unknown"
+    assert load_index(tmp_path / "one.npy", own, level="image").level == "image"
+    np.save(tmp_path / "clean.npy", own)
+    assert load_index(tmp_path / "clean.npy", own, level="image", ratio=0).level == "none"
+
+
+@pytest.mark.parametrize(
+    ("array", "message"),
+    [
+        (np.arange(1000), "1000 entries; expected 500 .captions. or 100 .images."),
+        (FIVE.astype(float), "dtype float64; expected integers"),
+        (np.where(np.arange(500) == 17, 100, FIVE), r"entry 17 is 100; expected an image number in 0\.\.99"),
+        (FIVE - 1, "entry 0 is -1"),
+        (FIVE.reshape(100, 5), r"shape \(100, 5\)"),
+        (np.array("x"), "expected integers"),
+    ],
+)
+def test_an_array_that_does_not_fit_is_refused(tmp_path, array, message):
+    np.save(tmp_path / "bad.npy", array)
+    with pytest.raises(InputError, match=f"bad.npy: .*{message}"):
+        load_index(tmp_path / "bad.npy", FIVE)
+
+
+def test_files_that_are_no_index_are_refused(tmp_path):
+    with pytest.raises(InputError, match="no such noise index; `in2r noise make` creates one"):
+        load_index(tmp_path / "typo.npy", FIVE)
+    (tmp_path / "text.npy").write_text("0 1 2")
+    np.savez(tmp_path / "many.npz", FIVE)
+    np.save(tmp_path / "pickle.npy", np.array([{}], dtype=object))
+    (tmp_path / "empty.npy").touch()
+    for name in ("text.npy", "many.npz", "pickle.npy", "empty.npy"):
+        with pytest.raises(InputError, match=name) as error:
+            load_index(tmp_path / name, FIVE)
+        assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("record", [True, False])
+def test_wrong_declarations_are_refused(tmp_path, record):
+    path = save_index(
+        tmp_path / "n", NoiseIndex(make_index(FIVE, 0.2, "caption", 0), FIVE, "caption", 0.2, 0)
+    )
+    if not record:
+        sidecar_path(path).unlink()
+    with pytest.raises(InputError, match=r"realised 0\.\d{4}, declared 0\.8"):
+        load_index(path, FIVE, ratio=0.8)
+    with pytest.raises(InputError, match="caption-level noise, declared image-level"):
+        load_index(path, FIVE, level="image")
+    with pytest.raises(InputError, match=r"did you mean 0\.2"):
+        load_index(path, FIVE, ratio=20)
+
+
+def test_record_of_another_index_is_refused(tmp_path):
+    path = save_index(
+        tmp_path / "n", NoiseIndex(make_index(FIVE, 0.2, "caption", 0), FIVE, "caption", 0.2, 0)
+    )
+    np.save(path, make_index(FIVE, 0.4, "caption", 0))
+    with pytest.raises(InputError, match=r"not the index that n\.npy\.json describes"):
+        load_index(path, FIVE)
+    sidecar_path(path).write_text("[]")
+    with pytest.raises(InputError, match=r"n\.npy\.json: not the record"):
+        load_index(path, FIVE)
+
+
+def test_an_index_that_is_no_permutation_is_taken_with_a_warning(tmp_path, caplog):
+    index = FIVE.copy()
+    index[:100] = 99
+    np.save(tmp_path / "foreign.npy", index)
+    with caplog.at_level(logging.WARNING):
+        noise = load_index(tmp_path / "foreign.npy", FIVE)
+    assert "not a permutation" in caplog.text
+    assert noise.statistics()["moved"] == 100
+
+
+def test_suffix_is_added_only_where_missing():
+    assert npy_path("a/f30k_0.2").name == "f30k_0.2.npy"
+    assert npy_path("a/f30k_0.2.npy").name == "f30k_0.2.npy"
+
+
+@pytest.mark.shared
+@pytest.mark.skipif(not SHARED.is_dir(), reason="needs the reference noise files beside the checkout")
+@pytest.mark.parametrize(
+    ("name", "moved", "orphans"),
+    [
+        ("caption_level_0.2", 28999, 7),
+        ("caption_level_0.4", 58000, 281),
+        ("caption_level_0.6", 86996, 2240),
+        ("image_level_0.2", 28995, 5799),
+        ("image_level_0.4", 58000, 11600),
+        ("image_level_0.6", 86990, 17398),
+        ("image_level_0.8", 115995, 23199),
+    ],
+)
+def test_public_flickr30k_files_are_read_and_counted(name, moved, orphans):
+    level, ratio = name.split("_")[0], float(name[-3:])
+    own = np.arange(145_000) // 5
+    noise = load_index(SHARED / f"flickr30k_{name}.npy", own, level=level, ratio=ratio)
+    statistics = noise.statistics()
+    assert (statistics["moved"], statistics["images_without_right_caption"]) == (moved, orphans)
+    assert statistics["permutation"]
+    with pytest.raises(InputError, match="realised"):
+        load_index(SHARED / f"flickr30k_{name}.npy", own, ratio=ratio / 2)
