@@ -70,8 +70,8 @@ def sce_loss(
     """Warm-up loss: symmetric cross-entropy to the given pair, half of both directions.
 
     Eq. (1): L_sce(q, p) = alpha * H(q, p) + beta * H(p, q), H(a, b) = -sum a log b. The warm-up loss is
-    1/2 [L_sce(y, p_i2t) + L_sce(y, p_t2i)], y one-hot on the diagonal, p = softmax(S / tau) over rows and over
-    columns. In the reverse term log q is log(y + epsilon).
+    1/2 [L_sce(y, p_i2t) + L_sce(y, p_t2i)], y one-hot on the diagonal, p = softmax(S / tau) over rows and
+    over columns. In the reverse term log q is log(y + epsilon).
 
     Args:
         similarity: (B, B), the diagonal is the given pair.
@@ -133,8 +133,8 @@ def rectification_loss(
 ) -> Tensor:
     """Symmetric cross-entropy to soft targets, half of both directions.
 
-    Eq. (11): 1/2 [L_sce(q_i2t, p_i2t) + L_sce(q_t2i, p_t2i)]. Equals `sce_loss` when the targets are one-hot on
-    the diagonal.
+    Eq. (11): 1/2 [L_sce(q_i2t, p_i2t) + L_sce(q_t2i, p_t2i)]. Equals `sce_loss` when the targets are one-hot
+    on the diagonal.
 
     Args:
         similarity: (B, C) images × candidate texts; C = B when the candidates are the batch itself.
@@ -145,8 +145,8 @@ def rectification_loss(
         rce_weight: beta >= 0.
         epsilon: smoothing of the target in the reverse term, > 0.
         reduction: "mean" over the batch or "none".
-        similarity_t2i: (B, C') texts × candidate images, needed when there are more candidates than the batch;
-            the transpose of `similarity` by default.
+        similarity_t2i: (B, C') texts × candidate images, needed when there are more candidates than the
+            batch; the transpose of `similarity` by default.
 
     Returns:
         A scalar, or (B,): half of (image i + text i). Gradients flow to the similarities and to the targets.
@@ -182,8 +182,8 @@ def prototype_contrast_loss(
 ) -> Tensor:
     """Released variant of the rectification loss: each sample's own prototype is the positive among all.
 
-    1/2 [L_sce(y, softmax_j(v_i . t_hat_j / tau)) + L_sce(y, softmax_j(u_i . v_hat_j / tau))], y one-hot on the
-    diagonal, L_sce of Eq. (1).
+    1/2 [L_sce(y, softmax_j(v_i . t_hat_j / tau)) + L_sce(y, softmax_j(u_i . v_hat_j / tau))], y one-hot on
+    the diagonal, L_sce of Eq. (1).
 
     Args:
         image_to_prototype: (B, B) v_i . t_hat_j.
