@@ -1,0 +1,239 @@
+"""Encoders: regions, words or ready-made vectors → unit-norm embeddings of one dimension."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from in2r.errors import InputError
+from in2r.pooling import GPO
+
+
+def unit_norm(vectors: Tensor) -> Tensor:
+    """Scale vectors (..., dim) to length 1 in at least float32; zero stays zero, with a finite gradient."""
+    vectors = vectors.to(torch.promote_types(vectors.dtype, torch.float32))
+    return vectors * torch.rsqrt(vectors.square().sum(-1, keepdim=True) + 1e-12)
+
+
+class _RowNorm(nn.BatchNorm1d):
+    """BatchNorm that uses its running statistics for a single training row, which has no variance."""
+
+    def forward(self, rows: Tensor) -> Tensor:
+        if self.training and len(rows) == 1:
+            stats = (self.running_mean, self.running_var, self.weight, self.bias)
+            return functional.batch_norm(rows, *stats, eps=self.eps)
+        return super().forward(rows)
+
+
+class MLP(nn.Module):
+    """Linear → BatchNorm → ReLU → linear over rows (rows, input_dim) → (rows, dim)."""
+
+    def __init__(self, input_dim: int, hidden: int, dim: int) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(input_dim, hidden), nn.Linear(hidden, dim)])
+        self.bns = nn.ModuleList([_RowNorm(hidden)])
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """Map each row on its own; only the BatchNorm's statistics see the others, in training."""
+        result: Tensor = self.layers[1](functional.relu(self.bns[0](self.layers[0](rows))))
+        return result
+
+
+def _xavier_linear(input_dim: int, dim: int) -> nn.Linear:
+    """Return a linear layer with weights uniform in ±sqrt(6 / (in + out)) and zero bias."""
+    layer = nn.Linear(input_dim, dim)
+    nn.init.xavier_uniform_(layer.weight)
+    nn.init.zeros_(layer.bias)
+    return layer
+
+
+def _embed_set(values: Tensor, mask: Tensor | None, fc: nn.Linear, mlp: MLP, gpool: GPO) -> Tensor:
+    """Return unit(GPO(fc(x) + mlp(x))), (B, K, d) → (B, dim); BatchNorm sees valid rows only."""
+    rows = values.flatten(0, 1) if mask is None else values[mask]
+    projected = fc(rows) + mlp(rows)
+    if mask is None:
+        return unit_norm(gpool.pool(projected.unflatten(0, values.shape[:2])))
+    padded = projected.new_zeros(*mask.shape, projected.shape[-1])
+    return unit_norm(gpool.pool(padded.masked_scatter(mask[..., None], projected), mask))
+
+
+class RegionEncoder(nn.Module):
+    """Image encoder over region features: unit(GPO(fc(x) + mlp(x))).
+
+    Args:
+        input_dim: Width of a region feature.
+        dim: Width of the embedding.
+        hidden: Width of the MLP's hidden layer; half of `dim` when None.
+        dropout: Rate on the region features, training only: the two views of a batch differ by it.
+        gpo: Arguments of `GPO`.
+    """
+
+    def __init__(
+        self,
+        input_dim: int,
+        dim: int,
+        hidden: int | None = None,
+        dropout: float = 0.3,
+        gpo: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__()
+        self.dim = dim
+        self.dropout = nn.Dropout(dropout)
+        self.fc = _xavier_linear(input_dim, dim)
+        self.mlp = MLP(input_dim, hidden or dim // 2, dim)
+        self.gpool = GPO(**(gpo or {}))
+
+    def forward(self, values: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Encode regions (B, R, input_dim) with a mask (B, R) bool of any pattern → (B, dim) unit norm."""
+        return _embed_set(self.dropout(values), mask, self.fc, self.mlp, self.gpool)
+
+
+class WordEncoder(nn.Module):
+    """Text encoder over word ids: embedding → bi-GRU, directions averaged → unit(GPO(fc(x) + mlp(x))).
+
+    Args:
+        vocabulary_size: Number of words; id 0 is padding.
+        word_dim: Width of a word embedding.
+        dim: Width of the embedding and of the GRU per direction.
+        hidden: Width of the MLP's hidden layer; half of `dim` when None.
+        dropout: Rate on the word embeddings, training only.
+        pretrained: Initial word embeddings (vocabulary_size, word_dim); uniform in ±0.1 when None.
+        gpo: Arguments of `GPO`.
+
+    Raises:
+        InputError: `pretrained` has another shape.
+    """
+
+    def __init__(
+        self,
+        vocabulary_size: int,
+        word_dim: int,
+        dim: int,
+        hidden: int | None = None,
+        dropout: float = 0.3,
+        pretrained: Tensor | None = None,
+        gpo: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__()
+        self.dim = dim
+        self.dropout = nn.Dropout(dropout)
+        self.embed = nn.Embedding(vocabulary_size, word_dim, padding_idx=0)
+        self.cap_rnn = nn.GRU(word_dim, dim, batch_first=True, bidirectional=True)
+        self.fc = _xavier_linear(dim, dim)
+        self.mlp = MLP(dim, hidden or dim // 2, dim)
+        self.gpool = GPO(**(gpo or {}))
+        self._fill_embedding(pretrained)
+
+    @torch.no_grad()
+    def _fill_embedding(self, pretrained: Tensor | None) -> None:
+        if pretrained is None:
+            self.embed.weight.uniform_(-0.1, 0.1)[0] = 0.0
+            return
+        if pretrained.shape != self.embed.weight.shape:
+            expected = "×".join(map(str, self.embed.weight.shape))
+            found = "×".join(map(str, pretrained.shape))
+            raise InputError(f"word vectors: expected words × dim = {expected}, found {found}")
+        self.embed.weight.copy_(pretrained)
+
+    def forward(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Encode word ids (B, L) int64, the valid ones leading in mask (B, L) bool → (B, dim) unit norm."""
+        if mask is None:
+            mask = torch.ones_like(ids, dtype=torch.bool)
+        lengths = mask.sum(1).clamp(min=1).cpu()
+        words = self.dropout(self.embed(ids))
+        packed = pack_padded_sequence(words, lengths, batch_first=True, enforce_sorted=False)
+        states, _ = pad_packed_sequence(self.cap_rnn(packed)[0], batch_first=True, total_length=ids.shape[1])
+        states = (states[..., : self.dim] + states[..., self.dim :]) / 2
+        return _embed_set(states, mask, self.fc, self.mlp, self.gpool)
+
+
+class VectorEncoder(nn.Module):
+    """Encoder of one ready-made vector per item: unit(fc(x)), or unit(mlp(x)) with a hidden layer.
+
+    Args:
+        input_dim: Width of the given vectors.
+        dim: Width of the embedding.
+        hidden: Width of the hidden layer; None for a linear projection.
+        dropout: Rate on the given vectors, training only.
+    """
+
+    def __init__(self, input_dim: int, dim: int, hidden: int | None = None, dropout: float = 0.3) -> None:
+        super().__init__()
+        self.dim = dim
+        self.dropout = nn.Dropout(dropout)
+        self.projection = _xavier_linear(input_dim, dim) if hidden is None else MLP(input_dim, hidden, dim)
+
+    def forward(self, values: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Encode the mean over the valid entries of (B, R, input_dim) → (B, dim) unit norm."""
+        if mask is None:
+            vectors = values.mean(1)
+        else:
+            vectors = values.masked_fill(~mask[..., None], 0.0).sum(1) / mask.sum(1, keepdim=True).clamp(
+                min=1
+            )
+        return unit_norm(self.projection(self.dropout(vectors)))
+
+
+class Centering(nn.Module):
+    """Subtract the mean embedding and scale to unit norm again.
+
+    Training subtracts the batch's mean and moves a running mean towards it; evaluation subtracts the running
+    mean, so a sample's embedding never depends on the batch it is in. A training batch of one uses the running
+    mean too: its own would leave the zero vector.
+
+    It sits after the encoder, on unit vectors: the mean then weighs every sample alike, and the running mean
+    stays comparable while the scale of the un-normalised embeddings drifts during training.
+    """
+
+    running_mean: Tensor
+
+    def __init__(self, dim: int, momentum: float = 0.1) -> None:
+        super().__init__()
+        self.momentum = momentum
+        self.register_buffer("running_mean", torch.zeros(dim))
+
+    def forward(self, embeddings: Tensor) -> Tensor:
+        """Centre unit vectors (B, dim) → (B, dim) unit norm."""
+        mean = self.running_mean
+        if self.training and len(embeddings) > 1:
+            mean = embeddings.mean(0)
+            self.running_mean.lerp_(mean.detach(), self.momentum)
+        return unit_norm(embeddings - mean)
+
+
+class DualEncoder(nn.Module):
+    """An image and a text encoder into one unit sphere.
+
+    Args:
+        image: Module (values, mask) → (B, dim) unit norm, with an attribute `dim`.
+        text: The same for texts.
+        center: Centre the embeddings of each side (`Centering`).
+
+    Raises:
+        InputError: The two encoders have different dimensions.
+    """
+
+    def __init__(self, image: nn.Module, text: nn.Module, center: bool = False) -> None:
+        super().__init__()
+        if image.dim != text.dim:
+            raise InputError(
+                f"encoders: image embeddings have {image.dim} dimensions, text embeddings {text.dim}"
+            )
+        self.dim = int(image.dim)  # type: ignore[arg-type]
+        self.image = image
+        self.text = text
+        self.image_center = Centering(self.dim) if center else nn.Identity()
+        self.text_center = Centering(self.dim) if center else nn.Identity()
+
+    def encode_images(self, values: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Encode a batch of images, as `Features.gather` gives it → (B, dim) unit norm."""
+        embeddings: Tensor = self.image_center(self.image(values, mask))
+        return embeddings
+
+    def encode_texts(self, values: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Encode a batch of texts, word ids or vectors, as `gather` gives it → (B, dim) unit norm."""
+        embeddings: Tensor = self.text_center(self.text(values, mask))
+        return embeddings

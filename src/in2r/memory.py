@@ -1,0 +1,158 @@
+"""Memory bank: a FIFO of paired image and text embeddings, searched by cosine (Eq. 6)."""
+
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from in2r.errors import InputError
+
+
+class Neighbors(NamedTuple):
+    """The k nearest entries of each query, best first; -inf marks a place left empty by exclusion."""
+
+    scores: Tensor  # (B, k) cosine
+    images: Tensor  # (B, k, dim)
+    texts: Tensor  # (B, k, dim)
+    ids: Tensor  # (B, k) int64
+    groups: Tensor  # (B, k) int64
+
+
+class MemoryBank(nn.Module):
+    """First-in first-out bank of (image, text) embeddings of unit norm; all of its state are saved buffers.
+
+    It starts empty. A new entry takes an empty slot, else the slot that was written longest ago, so that
+    the filled slots are always the leading ones.
+
+    Args:
+        capacity: Most entries it holds, M.
+        dim: Width of the embeddings.
+        unique: A pair's newest entry removes its older one and counts as just pushed: ids are distinct.
+
+    Raises:
+        InputError: Capacity or dimension below 1.
+    """
+
+    images: Tensor
+    texts: Tensor
+    ids: Tensor
+    groups: Tensor
+    stamps: Tensor  # (M,) running number of the write, from 1; 0 marks an empty slot
+
+    def __init__(self, capacity: int, dim: int, unique: bool = False) -> None:
+        super().__init__()
+        if capacity < 1 or dim < 1:
+            raise InputError(f"memory: capacity and dim must be at least 1, got {capacity} and {dim}")
+        self.capacity = capacity
+        self.dim = dim
+        self.unique = unique
+        self.register_buffer("images", torch.zeros(capacity, dim))
+        self.register_buffer("texts", torch.zeros(capacity, dim))
+        self.register_buffer("ids", torch.full((capacity,), -1))
+        self.register_buffer("groups", torch.full((capacity,), -1))
+        self.register_buffer("stamps", torch.zeros(capacity, dtype=torch.int64))
+
+    def __len__(self) -> int:
+        return int(self.stamps.count_nonzero())
+
+    @property
+    def pointer(self) -> int:
+        """The slot that the next entry will take."""
+        return int(self._oldest_first()[0])
+
+    def _oldest_first(self) -> Tensor:
+        return self.stamps.argsort(stable=True)
+
+    @torch.no_grad()
+    def push(self, images: Tensor, texts: Tensor, ids: Tensor, groups: Tensor | None = None) -> None:
+        """Append detached pairs in order; of more than `capacity` pairs the last ones stay.
+
+        Args:
+            images: (B, dim) unit-norm keys.
+            texts: (B, dim) unit-norm values, row i belongs to image i.
+            ids: (B,) int64 ids of the pairs.
+            groups: (B,) int64, what several pairs share (their image); -1 = none.
+
+        Raises:
+            InputError: A shape does not fit or an embedding is not finite.
+        """
+        self._check("images", images)
+        self._check("texts", texts)
+        groups = torch.full_like(ids, -1) if groups is None else groups
+        if not len(images) == len(texts) == len(ids) == len(groups):
+            sizes = f"{len(images)} images, {len(texts)} texts, {len(ids)} ids, {len(groups)} groups"
+            raise InputError(f"memory: one id and group per pair expected, got {sizes}")
+        kept = self._forget_older(ids) if self.unique else torch.arange(len(ids), device=ids.device)
+        kept = kept[-self.capacity :]
+        slots = self._oldest_first()[: len(kept)]
+        self.images[slots] = images[kept].to(self.images.dtype)
+        self.texts[slots] = texts[kept].to(self.texts.dtype)
+        self.ids[slots] = ids[kept]
+        self.groups[slots] = groups[kept]
+        self.stamps[slots] = self.stamps.max() + 1 + torch.arange(len(kept), device=slots.device)
+
+    def _forget_older(self, ids: Tensor) -> Tensor:
+        """Empty the slots of these pairs; return the positions of each id's last appearance, in order."""
+        self.stamps[torch.isin(self.ids, ids)] = 0
+        distinct, inverse = torch.unique(ids, return_inverse=True)
+        position = torch.arange(len(ids), device=ids.device)
+        return torch.zeros_like(distinct).scatter_reduce(0, inverse, position, "amax").sort().values
+
+    @torch.no_grad()
+    def nearest(
+        self,
+        query: Tensor,
+        k: int,
+        by: Literal["image", "text"] = "image",
+        exclude_groups: Tensor | None = None,
+        exclude_ids: Tensor | None = None,
+    ) -> Neighbors:
+        """Return the k entries whose image (or text) embedding is nearest to each query by cosine (Eq. 6).
+
+        Args:
+            query: (B, dim) unit norm.
+            k: Neighbours per query, 1..len(self).
+            by: The side that is compared.
+            exclude_groups: (B,) or (B, n) int64: groups that may not appear for that query; negative = none.
+            exclude_ids: The same for ids.
+
+        Returns:
+            Neighbours, detached, best first. Where too few entries remain, scores are -inf.
+
+        Raises:
+            InputError: k < 1, fewer than k entries, an unknown side, a query of another width or not finite.
+        """
+        if by not in ("image", "text"):
+            raise InputError(f"memory: by must be 'image' or 'text', got {by!r}")
+        self._check("query", query)
+        count = len(self)
+        if not 1 <= k <= count:
+            raise InputError(f"memory: k must be between 1 and the {count} entries held, got {k}")
+        keys = self.images if by == "image" else self.texts
+        scores = query.to(keys.dtype) @ keys[:count].T
+        _exclude(scores, self.groups[:count], exclude_groups)
+        _exclude(scores, self.ids[:count], exclude_ids)
+        best, slots = scores.topk(k)
+        return Neighbors(best, self.images[slots], self.texts[slots], self.ids[slots], self.groups[slots])
+
+    def entries(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return (images, texts, ids, groups), oldest first; copies."""
+        order = self._oldest_first()[self.capacity - len(self) :]
+        return self.images[order], self.texts[order], self.ids[order], self.groups[order]
+
+    def _check(self, name: str, embeddings: Tensor) -> None:
+        if embeddings.ndim != 2 or embeddings.shape[1] != self.dim:
+            found = "×".join(map(str, embeddings.shape))
+            raise InputError(f"memory: {name} must be batch × {self.dim}, got {found}")
+        if not embeddings.isfinite().all():
+            row = int((~embeddings.isfinite()).any(1).nonzero()[0])
+            raise InputError(f"memory: {name} row {row} has a NaN or infinite value")
+
+
+def _exclude(scores: Tensor, labels: Tensor, excluded: Tensor | None) -> None:
+    """Set the scores (B, count) of entries with an excluded label to -inf, in place."""
+    if excluded is None:
+        return
+    columns = excluded[:, None] if excluded.ndim == 1 else excluded
+    for column in columns.T:  # few columns; all at once would need B × n × count bytes
+        scores.masked_fill_((labels == column[:, None]) & (column[:, None] >= 0), -torch.inf)

@@ -1,0 +1,103 @@
+"""Generalised pooling operator of VSE∞ (Chen et al., CVPR 2021): a learnt weighting of sorted features."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+
+class GPO(nn.Module):
+    """Pool a set by sorting each feature over the set and taking one weighted sum for all features.
+
+    pooled_d = Σ_k θ_k · sort_desc(x_{·,d})_k with θ = softmax(linear(BiGRU(position codes)) / temperature).
+    θ depends on the set's size only, so a table with one row per size serves a whole batch.
+
+    Args:
+        position_dim: Width of the sinusoidal position code, even.
+        hidden_dim: GRU width per direction; the two directions are averaged.
+        temperature: Divides the scores before the softmax, > 0.
+    """
+
+    def __init__(self, position_dim: int = 32, hidden_dim: int = 32, temperature: float = 0.1) -> None:
+        super().__init__()
+        self.position_dim = position_dim
+        self.temperature = temperature
+        self.gru = nn.GRU(position_dim, hidden_dim, batch_first=True, bidirectional=True)
+        self.linear = nn.Linear(hidden_dim, 1, bias=False)
+
+    def forward(self, features: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Pool sets whose valid entries come first.
+
+        Args:
+            features: (batch, K, dim).
+            lengths: (batch,) valid entries of each set, 1..K; None when all K are valid.
+
+        Returns:
+            Pooled features (batch, dim) and the weights (batch, K), zero beyond each length.
+        """
+        mask = None
+        if lengths is not None:
+            mask = torch.arange(features.shape[1], device=features.device) < lengths[:, None]
+        weights = self.set_weights(features.shape[1], mask, None).expand(len(features), -1)
+        return _weighted_sort(features, mask, weights), weights
+
+    def pool(self, features: Tensor, mask: Tensor | None = None, table: Tensor | None = None) -> Tensor:
+        """Pool sets with any pattern of valid entries; an empty set pools to zero.
+
+        Args:
+            features: (batch, K, dim); what stands in invalid entries has no influence.
+            mask: (batch, K) bool, True = valid; None when all are valid.
+            table: `weight_table(n)` with n ≥ K, computed before, to share it between calls.
+
+        Returns:
+            (batch, dim).
+        """
+        if features.shape[1] == 1:  # a softmax over one position is 1
+            return features[:, 0] if mask is None else features[:, 0].masked_fill(~mask, 0.0)
+        return _weighted_sort(features, mask, self.set_weights(features.shape[1], mask, table))
+
+    def set_weights(self, entries: int, mask: Tensor | None, table: Tensor | None) -> Tensor:
+        """Return the weights (batch or 1, entries) of sets whose sizes are the row sums of the mask."""
+        if mask is None:
+            return self._weights([entries]) if table is None else table[entries - 1, None, :entries]
+        rows = self.weight_table(entries) if table is None else table[:, :entries]
+        return rows[(mask.sum(1) - 1).clamp(min=0)]
+
+    def weight_table(self, max_size: int) -> Tensor:
+        """Return the weights of every set size: row n-1 holds n weights that sum to 1, then zeros.
+
+        Returns:
+            (max_size, max_size) float32, differentiable.
+        """
+        return self._weights(range(max_size, 0, -1)).flip(0)
+
+    def _weights(self, sizes: Sequence[int]) -> Tensor:
+        """Return the weights (len(sizes), sizes[0]) of descending sizes, known on the host: no wait."""
+        code = _position_code(sizes[0], self.position_dim, self.linear.weight)
+        packed = pack_padded_sequence(code.expand(len(sizes), -1, -1), torch.tensor(sizes), batch_first=True)
+        states, lengths = pad_packed_sequence(self.gru(packed)[0], batch_first=True)
+        score = self.linear(sum(states.chunk(2, dim=-1)) / 2).squeeze(-1).float()
+        beyond = torch.arange(sizes[0]) >= lengths[:, None]
+        score = score.masked_fill(beyond.to(score.device, non_blocking=True), -torch.inf)
+        return torch.softmax(score / self.temperature, dim=-1)
+
+
+def _position_code(length: int, dim: int, like: Tensor) -> Tensor:
+    """Return PE[k, 2j] = sin(k ω_j), PE[k, 2j+1] = cos(k ω_j), ω_j = 10000^(-2j/dim), as (length, dim)."""
+    position = torch.arange(length, dtype=torch.float32, device=like.device)
+    frequency = 10000.0 ** (-torch.arange(0, dim, 2, dtype=torch.float32, device=like.device) / dim)
+    angle = position[:, None] * frequency
+    return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1).to(like.dtype)
+
+
+def _weighted_sort(features: Tensor, mask: Tensor | None, weights: Tensor) -> Tensor:
+    """Return per feature Σ_k weights_k · (k-th largest valid entry), with weights (batch or 1, K)."""
+    columns = features.transpose(1, 2).float().contiguous()  # sorting is fastest along contiguous memory
+    if mask is not None:
+        columns = columns.masked_fill(~mask[:, None], torch.finfo(torch.float32).min)
+    columns = columns.sort(dim=-1, descending=True).values
+    if mask is not None:  # the fill value must not reach the weights' gradient
+        beyond = torch.arange(mask.shape[1], device=mask.device) >= mask.sum(1, keepdim=True)
+        columns = columns.masked_fill(beyond[:, None], 0.0)
+    return (columns @ weights[..., None]).squeeze(-1)
