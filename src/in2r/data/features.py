@@ -1,0 +1,131 @@
+"""Features of images or captions: an array on disk that is read row by row, never as a whole."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from in2r.errors import InputError
+
+BLOCK_BYTES = 2**25
+"""How much of an array a scan holds at a time."""
+
+
+@dataclass(frozen=True, eq=False)
+class Features:
+    """Items × regions × dim; a memory-mapped or in-memory array, never copied whole.
+
+    Attributes:
+        array: (rows, regions, dim), float16 or float32.
+        rows: (items,) int64, the row of each item (where a file repeats images, every fifth row).
+        lengths: (items,) int64 in 1..regions, or None when every item has all regions.
+        source: what messages call the array, usually the file's name.
+    """
+
+    array: NDArray[Any]
+    rows: NDArray[np.int64]
+    lengths: NDArray[np.int64] | None = None
+    source: str = "features"
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def regions(self) -> int:
+        """Number of region slots of an item."""
+        return int(self.array.shape[1])
+
+    @property
+    def dim(self) -> int:
+        """Length of a region's vector."""
+        return int(self.array.shape[2])
+
+    def gather(self, items: Tensor, device: torch.device | str = "cpu") -> tuple[Tensor, Tensor | None]:
+        """Return values (B, regions, dim) float32 and mask (B, regions) bool, True = a real region.
+
+        Only the rows of `items` (B,) int64 are read; they travel to the device in the file's own precision.
+        The mask is None when every item has all regions.
+        """
+        index = items.cpu().numpy()
+        # `take` makes a fresh, writable array; a copy-on-write map fails on files larger than the memory.
+        batch = torch.from_numpy(np.take(self.array, self.rows[index], axis=0))
+        values = batch.to(device).float()
+        if self.lengths is None:
+            return values, None
+        mask = np.arange(self.regions) < self.lengths[index, None]
+        return values, torch.from_numpy(mask).to(device)
+
+    def select(self, items: NDArray[np.int64] | slice) -> "Features":
+        """Return the chosen items over the same array (nothing is copied)."""
+        lengths = None if self.lengths is None else self.lengths[items]
+        return Features(self.array, self.rows[items], lengths, self.source)
+
+    def resident(self) -> "Features":
+        """Return a copy whose items (and only they) lie in memory, in the file's precision."""
+        array = np.take(self.array, self.rows, axis=0)
+        return Features(array, np.arange(len(self), dtype=np.int64), self.lengths, self.source)
+
+    def blocks(self) -> Iterator[tuple[NDArray[np.int64], NDArray[Any]]]:
+        """Yield the items in order: rows (n,) and values (n, regions, dim) of about `BLOCK_BYTES`."""
+        row_bytes = max(1, self.regions * self.dim * self.array.itemsize)
+        size = max(1, BLOCK_BYTES // row_bytes)
+        for start in range(0, len(self), size):
+            rows = self.rows[start : start + size]
+            yield rows, np.take(self.array, rows, axis=0)
+
+
+def open_array(path: Path, name: str | None = None) -> NDArray[Any]:
+    """Memory-map a feature file and return it as (rows, regions, dim); a 2-D file has one region.
+
+    Args:
+        path: an npy file, float16 or float32, in C order.
+        name: what messages call it; the path when None.
+
+    Raises:
+        InputError: the file is missing, cut off, not npy, or of another kind.
+    """
+    name = name or str(path)
+    try:
+        mapped = np.load(path, mmap_mode="r", allow_pickle=False)
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file") from None
+    except (ValueError, OSError, EOFError) as error:
+        reason = str(error).splitlines()[0] if str(error) else "cut off"
+        raise InputError(f"{path}: not a readable npy array ({reason}); write it with numpy.save") from None
+    if not isinstance(mapped, np.ndarray):
+        raise InputError(f"{path}: not an npy array; write it with numpy.save")
+    if mapped.dtype not in (np.float16, np.float32):
+        raise InputError(
+            f"{path}: dtype {mapped.dtype}; features are float16 or float32 (array.astype('float32'))"
+        )
+    if mapped.ndim not in (2, 3) or 0 in mapped.shape[1:]:
+        raise InputError(f"{path}: shape {mapped.shape}; expected (rows, regions, dim) or (rows, dim)")
+    if not mapped.flags.c_contiguous:
+        raise InputError(f"{path}: stored in Fortran order; write it with numpy.ascontiguousarray")
+    array = np.asarray(mapped)  # a view of the map: plain indexing, without the cost of the subclass
+    return array if array.ndim == 3 else array[:, None, :]
+
+
+def non_finite(values: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return (n,) bool: which rows of (n, regions, dim) hold a NaN or an infinity."""
+    flat = values.reshape(len(values), -1)
+    # Half precision: all exponent bits set; several times faster than isfinite.
+    half = flat.dtype == np.float16
+    flags: NDArray[np.bool_] = ((flat.view(np.uint16) & 0x7C00) == 0x7C00) if half else ~np.isfinite(flat)
+    bad: NDArray[np.bool_] = flags.any(axis=1)
+    return bad
+
+
+def require_finite(features: Features, name: str | None = None) -> None:
+    """Scan the items block by block; `InputError` names the file and the first row with NaN or infinity."""
+    bad = np.concatenate([rows[non_finite(values)] for rows, values in features.blocks()] or [features.rows])
+    if len(bad):
+        raise InputError(
+            f"{name or features.source}: row {bad[0]} (counted from 0) holds NaN or infinity, "
+            f"{len(bad)} of {len(features)} items do; mend or remove them"
+        )

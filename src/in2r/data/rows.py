@@ -1,0 +1,156 @@
+"""Rows of text files: captions one a line, delimited tables, JSON lines, Parquet; faults named by line."""
+
+import csv
+import io
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from in2r.errors import InputError
+
+SEPARATORS = (",", ";", "\t")
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Columns of text by name, and the line of each row in the file (counted from 1; Parquet: the row)."""
+
+    columns: dict[str, list[str]]
+    lines: list[int]
+
+
+def read_text(path: Path) -> str:
+    """Read a UTF-8 file (a byte order mark is dropped); `InputError` names the line that is not UTF-8."""
+    try:
+        return path.read_bytes().decode("utf-8-sig")
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file") from None
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise InputError(f"{path}: line {line} is not UTF-8; save the file as UTF-8") from None
+
+
+def read_lines(path: Path) -> list[str]:
+    r"""Read one item a line, stripped. Only "\n" ends a line: captions may hold Unicode's others."""
+    lines = read_text(path).split("\n")
+    if lines[-1] == "":
+        lines.pop()
+    return [line.strip() for line in lines]
+
+
+def read_delimited(
+    path: Path, separator: str, *, strict: bool = True
+) -> Iterator[tuple[list[str], int, int]]:
+    """Yield (fields, first line, last line) of each record; `InputError` names the line of a stray quote."""
+    reader = csv.reader(io.StringIO(read_text(path), newline=""), delimiter=separator, strict=strict)
+    while True:
+        first = reader.line_num + 1
+        try:
+            fields = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            raise InputError(
+                f"{path}: line {first}: {error}; within a quoted field a quote is written twice, "
+                "or give the table as jsonl"
+            ) from None
+        if fields:
+            yield fields, first, reader.line_num
+
+
+def read_table(path: Path, required: list[str], optional: list[str]) -> Rows:
+    """Read named columns from a csv, tsv, jsonl or parquet file; an optional one that is absent is left out.
+
+    The separator of csv and tsv (comma, semicolon or tab) is found from the header.
+
+    Raises:
+        InputError: no such file or column, or a broken line.
+    """
+    if not path.is_file():
+        raise InputError(f"{path}: no such file")
+    readers = {".csv": _read_csv, ".tsv": _read_csv, ".jsonl": _read_jsonl, ".parquet": _read_parquet}
+    if path.suffix not in readers:
+        raise InputError(f"{path}: unknown kind of table {path.suffix!r}; expected {', '.join(readers)}")
+    return readers[path.suffix](path, required, optional)
+
+
+def _choose(path: Path, found: list[str], required: list[str], optional: list[str]) -> list[str]:
+    missing = [name for name in required if name not in found]
+    if missing:
+        raise InputError(
+            f"{path}: no column {', '.join(map(repr, missing))}; found {', '.join(map(repr, found))}. Say in "
+            'data.json which column is which: {"columns": {"image": ..., "caption": ..., "split": ...}}'
+        )
+    return [name for name in [*required, *optional] if name in found]
+
+
+def _read_csv(path: Path, required: list[str], optional: list[str]) -> Rows:
+    header = read_text(path).split("\n", 1)[0].strip("\r")
+    separator = max(SEPARATORS, key=header.count)
+    records = read_delimited(path, separator)
+    names = [name.strip() for name in next(records, ([], 1, 1))[0]]
+    chosen = _choose(path, names, required, optional)
+    columns: dict[str, list[str]] = {name: [] for name in chosen}
+    places = [(columns[name].append, names.index(name)) for name in chosen]
+    lines: list[int] = []
+    for fields, first, _ in records:
+        if len(fields) != len(names):
+            raise InputError(
+                f"{path}: line {first} has {len(fields)} fields but the header {len(names)} (separator "
+                f"{separator!r}); put a field that holds the separator in double quotes"
+            )
+        for append, place in places:
+            append(fields[place].strip())
+        lines.append(first)
+    return Rows(columns, lines)
+
+
+def _read_jsonl(path: Path, required: list[str], optional: list[str]) -> Rows:
+    columns: dict[str, list[str]] = {}
+    lines: list[int] = []
+    for number, line in enumerate(read_lines(path), start=1):
+        if not line:
+            continue
+        record = _json_object(path, number, line)
+        chosen = _choose(Path(f"{path} line {number}"), list(record), required, optional)
+        columns = columns or {name: [] for name in chosen}
+        if list(columns) != chosen:
+            raise InputError(
+                f"{path}: line {number} has the columns {chosen}, the first line {list(columns)}"
+            )
+        for name in chosen:
+            columns[name].append(_text(record[name]))
+        lines.append(number)
+    return Rows(columns or {name: [] for name in required}, lines)
+
+
+def _json_object(path: Path, number: int, line: str) -> dict[str, Any]:
+    try:
+        record = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise InputError(f"{path}: line {number} is not JSON ({error})") from None
+    if not isinstance(record, dict):
+        raise InputError(f'{path}: line {number} is not an object like {{"image": 0, "caption": "..."}}')
+    return record
+
+
+def _read_parquet(path: Path, required: list[str], optional: list[str]) -> Rows:
+    try:
+        import pyarrow.lib
+        import pyarrow.parquet
+    except ImportError:
+        raise InputError(f'{path}: reading Parquet needs pyarrow: pip install "in2r[parquet]"') from None
+    try:
+        with pyarrow.parquet.ParquetFile(path) as file:
+            chosen = _choose(path, file.schema_arrow.names, required, optional)
+            table = file.read(columns=chosen)
+    except pyarrow.lib.ArrowException as error:
+        raise InputError(f"{path}: not a readable Parquet file ({str(error).splitlines()[0]})") from None
+    columns = {name: [_text(value) for value in table.column(name).to_pylist()] for name in chosen}
+    return Rows(columns, list(range(1, table.num_rows + 1)))
+
+
+def _text(value: Any) -> str:
+    return "" if value is None else str(value).strip()
