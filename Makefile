@@ -1,0 +1,50 @@
+# `make demo` and `make test` start from a bare machine with Python >= 3.11. Written for GNU make 3.81 (macOS) and newer.
+PYTHON ?= python3
+VENV ?= .venv
+BIN = $(VENV)/bin
+# pip's note that a newer pip exists is no news here.
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+
+.PHONY: help install demo test lint results bench clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s  %s\n", $$1, $$2 }' Makefile
+	@echo "  settings: PYTHON=$(PYTHON) (3.11 or newer), VENV=$(VENV) (the virtual environment)"
+
+install: $(VENV)/.package-installed ## make the virtual environment from requirements.txt, with this checkout in it
+
+demo: install ## train the plain baseline and IN²R on generated scenes with 40 % mismatched captions
+	$(BIN)/in2r demo
+
+test: install ## run the tests
+	$(BIN)/python -m pytest
+
+lint: install ## check style, types, import directions and spelling
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/codespell
+
+results: install ## run what is missing of docs/results.md; goes on after a stop
+	$(BIN)/python benchmarks/results.py
+
+bench: install ## time a training step and an evaluation
+	$(BIN)/python benchmarks/run.py
+
+clean: ## remove caches, build output and .venv; runs and results stay
+	rm -rf .venv build dist src/in2r.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+# Two stamps: only a changed requirements.txt costs a new resolution, a changed pyproject.toml renews the entry points.
+$(VENV)/.requirements-installed: requirements.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "$(PYTHON) is absent or older than Python 3.11; name another: make PYTHON=/path/to/python3.11 ..." >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -r requirements.txt
+	@touch $@
+
+# setuptools is among the pins, so nothing is fetched for the build.
+$(VENV)/.package-installed: $(VENV)/.requirements-installed pyproject.toml
+	$(BIN)/python -m pip install --no-deps --no-build-isolation -e .
+	@touch $@
