@@ -79,45 +79,45 @@ class Features:
             yield rows, np.take(self.array, rows, axis=0)
 
 
-def open_array(path: Path, name: str | None = None) -> NDArray[Any]:
-    """Memory-map a feature file and return it as (rows, regions, dim); a 2-D file has one region.
-
-    Args:
-        path: an npy file, float16 or float32, in C order.
-        name: what messages call it; the path when None.
-
-    Raises:
-        InputError: the file is missing, cut off, not npy, or of another kind.
-    """
-    name = name or str(path)
+def open_npy(path: Path) -> NDArray[Any]:
+    """Memory-map an npy file of any shape; `InputError` says why it cannot be read."""
     try:
         mapped = np.load(path, mmap_mode="r", allow_pickle=False)
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
     except (ValueError, OSError, EOFError) as error:
-        reason = str(error).splitlines()[0] if str(error) else "cut off"
+        reason = " ".join(str(error).split()) or "cut off"
         raise InputError(f"{path}: not a readable npy array ({reason}); write it with numpy.save") from None
     if not isinstance(mapped, np.ndarray):
         raise InputError(f"{path}: not an npy array; write it with numpy.save")
-    if mapped.dtype not in (np.float16, np.float32):
+    return np.asarray(mapped)  # a view of the map: plain indexing, without the cost of the subclass
+
+
+def open_array(path: Path) -> NDArray[Any]:
+    """Memory-map a feature file, float16 or float32 in C order, as (rows, regions, dim); 2-D is one region.
+
+    Raises:
+        InputError: the file is missing, cut off, not npy, or of another kind.
+    """
+    array = open_npy(path)
+    if array.dtype not in (np.float16, np.float32):
         raise InputError(
-            f"{path}: dtype {mapped.dtype}; features are float16 or float32 (array.astype('float32'))"
+            f"{path}: dtype {array.dtype}; features are float16 or float32 (array.astype('float32'))"
         )
-    if mapped.ndim not in (2, 3) or 0 in mapped.shape[1:]:
-        raise InputError(f"{path}: shape {mapped.shape}; expected (rows, regions, dim) or (rows, dim)")
-    if not mapped.flags.c_contiguous:
+    if array.ndim not in (2, 3) or 0 in array.shape[1:]:
+        raise InputError(f"{path}: shape {array.shape}; expected (rows, regions, dim) or (rows, dim)")
+    if not array.flags.c_contiguous:
         raise InputError(f"{path}: stored in Fortran order; write it with numpy.ascontiguousarray")
-    array = np.asarray(mapped)  # a view of the map: plain indexing, without the cost of the subclass
     return array if array.ndim == 3 else array[:, None, :]
 
 
 def non_finite(values: NDArray[Any]) -> NDArray[np.bool_]:
     """Return (n,) bool: which rows of (n, regions, dim) hold a NaN or an infinity."""
     flat = values.reshape(len(values), -1)
-    # Half precision: all exponent bits set; several times faster than isfinite.
-    half = flat.dtype == np.float16
-    flags: NDArray[np.bool_] = ((flat.view(np.uint16) & 0x7C00) == 0x7C00) if half else ~np.isfinite(flat)
-    bad: NDArray[np.bool_] = flags.any(axis=1)
+    if flat.dtype == np.float16:  # all exponent bits set: several times faster than isfinite on halves
+        bad: NDArray[np.bool_] = np.any((flat.view(np.uint16) & 0x7C00) == 0x7C00, axis=1)
+    else:
+        bad = ~np.all(np.isfinite(flat), axis=1)
     return bad
 
 

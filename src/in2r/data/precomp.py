@@ -114,7 +114,7 @@ class PrecompSource:
             if vectors is None:
                 raise InputError(f"{missing}: no such file; 0 pairs: {rows} rows of images without caption")
             return _Captions(
-                self._file(name, f"{self._vectors}.npy"), vectors, CAPTIONS_PER_IMAGE, None, None, None
+                self._file(name, f"{self._vectors}.npy"), vectors, CAPTIONS_PER_IMAGE, None, None
             )
         if path.suffix == ".tsv":
             return _read_tsv(path)

@@ -1,0 +1,187 @@
+"""Anyone's pairs: a pair table (csv, tsv, jsonl or parquet) beside one feature file for all splits.
+
+pairs.csv            image, caption[, split]: one row a caption, any number of captions per image
+images.npy           (images, regions, dim) or (images, dim)
+image_lengths.npy    optional, (images,): how many of an image's regions are real
+image_ids.txt        optional, one id a line in the order of images.npy; without it `image` is the row, from 0
+captions.npy         optional, (table rows, dim): a caption as a vector
+data.json            optional, other names of files and columns
+"""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from in2r.data.features import Features, open_array
+from in2r.data.fingerprint import fingerprint
+from in2r.data.pairs import SPLITS, PairSet, canonical_split
+from in2r.data.rows import Rows, read_table
+from in2r.data.table_layout import find_layout, read_image_ids, read_lengths
+from in2r.errors import InputError
+from in2r.seeds import numpy_generator
+
+log = logging.getLogger(__name__)
+
+DEV_NAMES = {"val": "dev", "valid": "dev", "validation": "dev"}
+HELD_OUT = 10
+"""Without a split column one image in ten is drawn for dev and one in ten for test."""
+
+
+class TableSource:
+    """A pair table with its features; the table is read once, features stay on disk."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        dev_rule: str = "scan",
+        caption_vectors: str | bool | None = None,
+        split_seed: int = 0,
+    ) -> None:
+        if dev_rule == "ncr":
+            raise InputError(
+                f"{path}: dev_rule=ncr belongs to precomp folders; a pair table's dev split is used whole"
+            )
+        self.path = path
+        self._layout = find_layout(path)
+        rows = self._read_rows(wants_captions=not caption_vectors)
+        self._captions = rows.columns.get(self._layout.columns["caption"])
+        self._lines = rows.lines
+        self._vectors = self._vector_file(caption_vectors)
+        self._array = open_array(self._layout.features)
+        self._lengths = read_lengths(self._layout, *self._array.shape[:2])
+        self._ids = read_image_ids(self._layout, len(self._array))
+        self._image_rows = self._find_images(rows.columns[self._layout.columns["image"]])
+        given = rows.columns.get(self._layout.columns["split"])
+        self._drawn_from = None if given is not None else split_seed
+        self._splits = self._draw_split(split_seed) if given is None else self._read_split(given)
+
+    @property
+    def split_names(self) -> tuple[str, ...]:
+        """The splits that have a row in the table."""
+        return tuple(name for number, name in enumerate(SPLITS) if (self._splits == number).any())
+
+    def split(self, name: str) -> PairSet:
+        """Return one split: images in the order of the feature file, the captions of each in table order.
+
+        Raises:
+            InputError: no row of the table belongs to the split, or a file does not fit.
+        """
+        name = canonical_split(name)
+        chosen = self._rows_of(name)
+        if len(chosen) == 0:
+            raise InputError(
+                f"{self._layout.table}: no row belongs to {name}; there are {', '.join(self.split_names)}"
+            )
+        rows, image_of_caption = np.unique(self._image_rows[chosen], return_inverse=True)
+        lengths = None if self._lengths is None else self._lengths[rows]
+        images = Features(self._array, rows, lengths, self._layout.features.name)
+        captions = None if self._captions is None else [self._captions[row] for row in chosen.tolist()]
+        ids = [str(row) if self._ids is None else self._ids[row] for row in rows.tolist()]
+        image_of_caption = image_of_caption.astype(np.int64)
+        return PairSet(name, images, image_of_caption, captions, self._open_vectors(chosen), ids)
+
+    def caption_place(self, name: str, caption: int) -> str:
+        """Return the file and line (Parquet: the row, from 1) of a caption of a split."""
+        row = self._rows_of(canonical_split(name))[caption]
+        return f"{self._layout.table.name} line {self._lines[row]}"
+
+    def images_in_several_splits(self) -> list[tuple[str, int]]:
+        """Return (image, a row of the table) of images whose captions lie in more than one split."""
+        first = np.full(len(self._array), -1)
+        order = np.arange(len(self._image_rows))[::-1]
+        first[self._image_rows[order]] = self._splits[order]
+        other = np.flatnonzero(self._splits != first[self._image_rows])
+        images, at = np.unique(self._image_rows[other], return_index=True)
+        names = [str(row) if self._ids is None else self._ids[row] for row in images.tolist()]
+        return list(zip(names, [self._lines[row] for row in other[at].tolist()], strict=True))
+
+    def images_without_caption(self) -> int:
+        """Return how many rows of the feature file no row of the table names."""
+        return len(self._array) - len(np.unique(self._image_rows))
+
+    def fingerprint(self, full: bool = False) -> dict[str, Any]:
+        """Return the hashes of the files, the same for every split; see `fingerprint.fingerprint`."""
+        layout = self._layout
+        files = [layout.table, layout.features, layout.lengths, layout.image_ids, self._vectors]
+        present = [path for path in files if path is not None]
+        facts = {"columns": layout.columns, "split_seed": self._drawn_from}
+        return fingerprint(dict.fromkeys(self.split_names, present), full=full, **facts)
+
+    def _rows_of(self, name: str) -> NDArray[np.int64]:
+        chosen = np.flatnonzero(self._splits == SPLITS.index(name))
+        return chosen[np.argsort(self._image_rows[chosen], kind="stable")]
+
+    def _read_rows(self, wants_captions: bool) -> Rows:
+        layout = self._layout
+        image, caption, split = (layout.columns[name] for name in ("image", "caption", "split"))
+        needed = [image, caption] if wants_captions and not layout.caption_vectors.is_file() else [image]
+        rows = read_table(layout.table, needed, [caption, split])
+        if not rows.lines:
+            images = len(open_array(layout.features))
+            raise InputError(f"{layout.table}: 0 pairs: {images} images without caption")
+        return rows
+
+    def _vector_file(self, asked: str | bool | None) -> Path | None:
+        if isinstance(asked, str):
+            return self.path / (asked if asked.endswith(".npy") else f"{asked}.npy")
+        return self._layout.caption_vectors if asked or self._captions is None else None
+
+    def _open_vectors(self, chosen: NDArray[np.int64]) -> Features | None:
+        if self._vectors is None:
+            return None
+        array = open_array(self._vectors)
+        if array.shape[:2] != (len(self._lines), 1):
+            raise InputError(
+                f"{self._vectors}: shape {array.shape}; expected one vector for each of the "
+                f"{len(self._lines)} rows of {self._layout.table.name}"
+            )
+        return Features(array, chosen, source=self._vectors.name)
+
+    def _find_images(self, images: list[str]) -> NDArray[np.int64]:
+        """Return the feature row of each table row."""
+        count = len(self._array)
+        names = range(count) if self._ids is None else self._ids
+        row_of = {str(name): row for row, name in enumerate(names)}
+        try:
+            return np.array([row_of[image] for image in images], dtype=np.int64)
+        except KeyError as error:
+            unknown = error.args[0]
+        expected = (
+            f"a row of {self._layout.features.name}, 0 to {count - 1} (names need an image_ids.txt)"
+            if self._ids is None
+            else "an id of image_ids.txt"
+        )
+        line = self._lines[images.index(unknown)]
+        raise InputError(f"{self._layout.table}: line {line}: image {unknown!r}; expected {expected}")
+
+    def _read_split(self, given: list[str]) -> NDArray[np.int64]:
+        number_of = {
+            name: SPLITS.index(canonical_split(DEV_NAMES.get(name, name))) for name in [*SPLITS, *DEV_NAMES]
+        }
+        unknown = next((row for row, name in enumerate(given) if name not in number_of), None)
+        if unknown is not None:
+            place = f"{self._layout.table}: line {self._lines[unknown]}"
+            raise InputError(f"{place}: split {given[unknown]!r}; expected {', '.join(SPLITS)}")
+        return np.array([number_of[name] for name in given], dtype=np.int64)
+
+    def _draw_split(self, seed: int) -> NDArray[np.int64]:
+        images = np.unique(self._image_rows)
+        if len(images) < len(SPLITS):
+            raise InputError(
+                f"{self._layout.table}: {len(images)} images; a split can be drawn from 3 or more"
+            )
+        held_out = max(1, len(images) // HELD_OUT)
+        drawn = numpy_generator(seed, "split").permutation(images)
+        split_of_row = np.zeros(len(self._array), dtype=np.int64)
+        split_of_row[drawn[:held_out]] = SPLITS.index("dev")
+        split_of_row[drawn[held_out : 2 * held_out]] = SPLITS.index("test")
+        log.info(
+            "%s has no split column: drew %d images for train, %d for dev, %d for test (split_seed %d)",
+            self._layout.table, len(images) - 2 * held_out, held_out, held_out, seed,
+        )  # fmt: skip
+        chosen: NDArray[np.int64] = split_of_row[self._image_rows]
+        return chosen

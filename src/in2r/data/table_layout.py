@@ -1,0 +1,102 @@
+"""Which files of a folder hold the pair table and its parts, and the small ones of them."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from in2r.data.features import open_npy
+from in2r.data.rows import read_lines
+from in2r.errors import InputError
+from in2r.files import read_json
+
+FILES = {
+    "features": "images.npy",
+    "lengths": "image_lengths.npy",
+    "image_ids": "image_ids.txt",
+    "caption_vectors": "captions.npy",
+}
+TABLES = ("pairs.parquet", "pairs.csv", "pairs.tsv", "pairs.jsonl")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the parts of a folder lie; optional ones are None when absent."""
+
+    table: Path
+    features: Path
+    lengths: Path | None
+    image_ids: Path | None
+    caption_vectors: Path
+    columns: dict[str, str]  # image, caption, split → the table's own names
+
+
+def find_layout(folder: Path) -> Layout:
+    """Find the parts of a folder, by data.json or by their usual names."""
+    path = folder / "data.json"
+    named = read_json(path) if path.is_file() else {}
+    _require_keys(path, named, ("table", "columns", *FILES))
+    columns = named.get("columns", {})
+    _require_keys(path, columns, ("image", "caption", "split"), "columns.")
+    tables = [named["table"]] if "table" in named else [name for name in TABLES if (folder / name).is_file()]
+    if len(tables) != 1:
+        found = " and ".join(tables) or "none of them"
+        raise InputError(
+            f"{folder}: found {found}; expected one of {', '.join(TABLES)}, or its name in data.json"
+        )
+    files = {key: folder / named.get(key, name) for key, name in FILES.items()}
+    for key in ("lengths", "image_ids"):
+        if key in named and not files[key].is_file():
+            raise InputError(f"{path}: {key}: no file {files[key].name} in the folder")
+    return Layout(
+        table=folder / tables[0],
+        features=files["features"],
+        lengths=files["lengths"] if files["lengths"].is_file() else None,
+        image_ids=files["image_ids"] if files["image_ids"].is_file() else None,
+        caption_vectors=files["caption_vectors"],
+        columns={name: columns.get(name, name) for name in ("image", "caption", "split")},
+    )
+
+
+def _require_keys(path: Path, value: Any, known: tuple[str, ...], prefix: str = "") -> None:
+    if not isinstance(value, dict):
+        raise InputError(
+            f"{path}: {prefix or 'the file'} is not an object; expected the keys {', '.join(known)}"
+        )
+    for key, name in value.items():
+        if key not in known:
+            raise InputError(f"{path}: unknown key {prefix}{key}; expected {', '.join(known)}")
+        if not isinstance(name, str) and key != "columns":
+            raise InputError(f"{path}: {prefix}{key} is {name!r}; expected a name")
+
+
+def read_image_ids(layout: Layout, images: int) -> list[str] | None:
+    """Read the ids of the images, one a line; None when the folder has none."""
+    if layout.image_ids is None:
+        return None
+    ids = read_lines(layout.image_ids)
+    if len(ids) != images:
+        raise InputError(f"{layout.image_ids}: {len(ids)} ids but {images} rows in {layout.features.name}")
+    if len(set(ids)) != images:
+        seen: dict[str, int] = {}
+        for line, name in enumerate(ids, start=1):
+            if seen.setdefault(name, line) != line:
+                raise InputError(f"{layout.image_ids}: line {line} repeats {name!r} of line {seen[name]}")
+    return ids
+
+
+def read_lengths(layout: Layout, images: int, regions: int) -> NDArray[np.int64] | None:
+    """Read how many regions each image has, (images,) in 1..regions; None when every image has all."""
+    path = layout.lengths
+    if path is None:
+        return None
+    lengths = open_npy(path)
+    if lengths.shape != (images,) or lengths.dtype.kind not in "iu":
+        found = f"{lengths.dtype} {lengths.shape}"
+        raise InputError(f"{path}: {found}; expected one integer for each of the {images} images")
+    bad = np.flatnonzero((lengths < 1) | (lengths > regions))
+    if len(bad):
+        raise InputError(f"{path}: row {bad[0]} (from 0) is {lengths[bad[0]]}; lengths are 1 to {regions}")
+    return lengths.astype(np.int64)
