@@ -20,11 +20,8 @@ test: install ## run the tests
 	$(BIN)/python -m pytest
 
 lint: install ## check style, types, import directions and spelling
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/mypy
-	$(BIN)/lint-imports
-	$(BIN)/codespell
+	@status=0; for check in "ruff check ." "ruff format --check ." mypy lint-imports codespell; do \
+	  echo "$$check"; $(BIN)/$$check || status=1; done; exit $$status
 
 results: install ## run what is missing of docs/results.md; goes on after a stop
 	$(BIN)/python benchmarks/results.py
