@@ -1,0 +1,86 @@
+"""Random gaps in the input, for training only: words masked, exchanged or deleted; regions left out.
+
+All draws come from the generator handed in and are made on its device, so that a CPU generator gives the same
+draws whatever the device of the data. No set and no caption becomes empty.
+"""
+
+import torch
+from torch import Tensor
+
+from in2r.data.vocabulary import Vocabulary
+
+_MASKED, _EXCHANGED = (
+    0.5,
+    0.6,
+)  # of the touched words: half → <mask>, a tenth → a random word, the rest deleted
+
+
+def augment_words(
+    ids: Tensor,
+    mask: Tensor,
+    generator: torch.Generator,
+    vocabulary_size: int,
+    mask_id: int,
+    rate: float = 0.2,
+) -> tuple[Tensor, Tensor]:
+    """Touch each word with probability `rate`: half → mask, 10 % → random word, 40 % → deleted (gaps closed).
+
+    <start> and <end> are never touched. If every word of a caption would be deleted, one of them stays.
+
+    Args:
+        ids: (B, L) int64, zero-padded on the right; not changed.
+        mask: (B, L) bool, True = a token.
+        generator: source of all draws.
+        vocabulary_size: number of ids, special ones included; at least one ordinary word.
+        mask_id: id of <mask>; random words are drawn from all ordinary words but this one.
+        rate: share of the words that is touched, in [0, 1].
+
+    Returns:
+        New ids and mask, both (B, L).
+    """
+    words = mask & (ids > Vocabulary.END)
+    draw = _uniform(ids.shape, generator, ids.device)
+    exchange = torch.randint(
+        Vocabulary.UNK + 1, vocabulary_size - 1, ids.shape, generator=generator, device=generator.device
+    ).to(ids.device)
+    exchange = exchange + (exchange >= mask_id)
+    new = torch.where(words & (draw < rate * _EXCHANGED), exchange, ids)
+    new = torch.where(words & (draw < rate * _MASKED), mask_id, new)
+    kept = draw.ge(rate) | draw.lt(rate * _EXCHANGED)
+    keep = (mask & ~words) | _never_empty(kept, words, draw)
+    order = torch.argsort((~keep).to(torch.uint8), dim=1, stable=True)
+    kept_mask = keep.gather(1, order)
+    return new.gather(1, order) * kept_mask, kept_mask
+
+
+def drop_regions(
+    mask: Tensor | None, shape: tuple[int, int], generator: torch.Generator, rate: float = 0.2
+) -> Tensor:
+    """Leave out each real region with probability `rate`; at least one stays, so a single one always does.
+
+    Args:
+        mask: (B, R) bool, True = a real region; None when all are real.
+        shape: (B, R).
+        generator: source of all draws; without `mask` the result is on its device.
+        rate: share of the regions left out, in [0, 1].
+
+    Returns:
+        (B, R) bool, True = a region that stays.
+    """
+    if mask is None:
+        mask = torch.ones(shape, dtype=torch.bool, device=generator.device)
+    draw = _uniform(shape, generator, mask.device)
+    return _never_empty(draw >= rate, mask, draw)
+
+
+def _uniform(shape: tuple[int, ...], generator: torch.Generator, device: torch.device) -> Tensor:
+    return torch.rand(shape, generator=generator, device=generator.device).to(device)
+
+
+def _never_empty(kept: Tensor, valid: Tensor, draw: Tensor) -> Tensor:
+    """Return `kept` among `valid`; where a row would be left with none, its valid item of largest draw."""
+    kept = kept & valid
+    last_one = torch.zeros_like(valid).scatter_(
+        1, draw.masked_fill(~valid, -1.0).argmax(1, keepdim=True), True
+    )
+    return torch.where(kept.any(1, keepdim=True), kept, last_one & valid)
