@@ -1,0 +1,171 @@
+"""`in2r data`: check a data folder, convert one, draw the embedded data set."""
+
+import argparse
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from in2r.data.check import CheckReport
+
+
+def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the verb `data` with check, convert and scenes."""
+    parser = subparsers.add_parser("data", help="check, convert or make data", description=__doc__)
+    verbs = parser.add_subparsers(dest="data_verb", required=True, metavar="VERB")
+    check = _add(
+        verbs, "check", run_check, "say what a data folder holds and what is wrong with it", "data/mine"
+    )
+    check.add_argument("path", type=Path, help="the data folder")
+    check.add_argument("--layout", choices=("auto", "precomp", "table"), default="auto")
+    check.add_argument("--caption-vectors", metavar="NAME", help=VECTORS_HELP)
+    check.add_argument("--split-seed", type=int, default=0, help="draws the split of a table that has none")
+
+    convert = _add(
+        verbs,
+        "convert",
+        run_convert,
+        "turn a precomp folder into a pair table",
+        "data/f30k_precomp data/f30k",
+    )
+    convert.add_argument("source", type=Path, help="the precomp folder")
+    convert.add_argument("target", type=Path, help="the new folder")
+    convert.add_argument(
+        "--kind", choices=("tsv", "csv", "jsonl", "parquet"), default="tsv", help="table format"
+    )
+    convert.add_argument(
+        "--dev-rule", choices=("scan", "ncr", "full"), default="scan",
+        help="dev images to take: the first 1000, NCR's first 1000 rows, or all (default: scan)",
+    )  # fmt: skip
+    convert.add_argument("--caption-vectors", metavar="SUFFIX", help="take {split}_SUFFIX.npy along")
+
+    scenes = _add(
+        verbs, "scenes", run_scenes, "draw pictures with captions and region features",
+        "data/scenes --train 2000 --captions-per-image 1-7",
+    )  # fmt: skip
+    scenes.add_argument("folder", type=Path, help="the new folder")
+    for name, images in (("train", 2000), ("dev", 200), ("test", 500)):
+        scenes.add_argument(f"--{name}", type=int, default=images, help=f"images (default: {images})")
+    scenes.add_argument(
+        "--captions-per-image", type=_count_or_range, default=5, metavar="N|LOW-HIGH", help="default: 5"
+    )
+    scenes.add_argument("--seed", type=int, default=0)
+
+
+VECTORS_HELP = (
+    "captions as vectors too: the suffix of {split}_NAME.npy (precomp), the file NAME.npy (pair table)"
+)
+
+
+def _add(
+    verbs: "argparse._SubParsersAction[argparse.ArgumentParser]",
+    name: str,
+    run: Callable[[argparse.Namespace], int],
+    text: str,
+    example: str,
+) -> argparse.ArgumentParser:
+    parser = verbs.add_parser(
+        name, help=text, description=text, epilog=f"example: in2r data {name} {example}"
+    )
+    parser.set_defaults(run=run)
+    return parser
+
+
+def _count_or_range(text: str) -> int | tuple[int, int]:
+    """Read "5" or "1-7"."""
+    low, dash, high = text.partition("-")
+    return (int(low), int(high)) if dash else int(low)
+
+
+def run_check(args: argparse.Namespace) -> int:
+    """Print the report of a folder; 0 when it is usable, else 2."""
+    from in2r.data.check import check_data
+    from in2r.data.pairs import open_data
+
+    source = open_data(
+        args.path,
+        layout=args.layout,
+        dev_rule="full",
+        caption_vectors=args.caption_vectors,
+        split_seed=args.split_seed,
+    )
+    with _progress() as update:
+        report = check_data(source, progress=update)
+    _print_report(report, Console())
+    return 0 if report.usable else 2
+
+
+def _print_report(report: "CheckReport", console: Console) -> None:
+    table = Table("split", "images", "captions", "captions per image", "features", "regions", "vectors")
+    for split in report.splits:
+        low, mean, high = split.captions_per_image
+        table.add_row(
+            split.name,
+            str(split.images),
+            str(split.captions),
+            str(low) if low == high else f"{low} to {high}, mean {mean:.2f}",
+            f"{split.regions} × {split.dim} {split.dtype}",
+            "all" if split.mean_length == split.regions else f"mean {split.mean_length:.1f}",
+            "none" if split.vector_dim is None else str(split.vector_dim),
+        )
+    if report.splits:
+        console.print(table)
+    for fault in report.faults:
+        console.print(f"{fault.level}: {fault}", markup=False, highlight=False, soft_wrap=True)
+    verdict = "usable" if report.usable else "not usable: mend the errors above"
+    console.print(f"{report.path}: {verdict}", markup=False, highlight=False, soft_wrap=True)
+
+
+def run_convert(args: argparse.Namespace) -> int:
+    """Convert a precomp folder."""
+    from in2r.data.convert import convert_precomp
+
+    with _progress() as update:
+        convert_precomp(
+            args.source,
+            args.target,
+            kind=args.kind,
+            dev_rule=args.dev_rule,
+            caption_vectors=args.caption_vectors,
+            progress=lambda done, total: update("images", done, total),
+        )
+    Console().print(f"{args.target}: written", markup=False, highlight=False, soft_wrap=True)
+    return 0
+
+
+def run_scenes(args: argparse.Namespace) -> int:
+    """Draw the embedded data set."""
+    from in2r.data.scenes import make_scenes
+
+    with _progress() as update:
+        make_scenes(
+            args.folder,
+            train=args.train,
+            dev=args.dev,
+            test=args.test,
+            captions_per_image=args.captions_per_image,
+            seed=args.seed,
+            progress=lambda done, total: update("scenes", done, total),
+        )
+    Console().print(f"{args.folder}: written", markup=False, highlight=False, soft_wrap=True)
+    return 0
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str, int, int], None]]:
+    """Yield a function (what, done, total) that draws bars on stderr, on a terminal only."""
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+        bars = {}
+
+        def update(what: str, done: int, total: int) -> None:
+            if what not in bars:
+                bars[what] = progress.add_task(what, total=total)
+            progress.update(bars[what], completed=done)
+
+        yield update

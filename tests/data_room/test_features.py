@@ -1,0 +1,149 @@
+"""Features: exact gathers, masks, blocks, files that cannot be used, files larger than memory."""
+
+import os
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import in2r.data.features as module
+from in2r.data.features import Features, non_finite, open_array, require_finite
+from in2r.errors import InputError
+
+
+def counting(rows, regions=2, dim=3, dtype=np.float32):
+    return np.arange(rows * regions * dim, dtype=dtype).reshape(rows, regions, dim)
+
+
+def test_gather_reads_the_rows_of_the_items_in_their_order():
+    features = Features(counting(6), np.array([0, 3, 5]))
+    values, mask = features.gather(torch.tensor([2, 0, 2]))
+    assert mask is None
+    assert values.tolist() == [counting(6)[5].tolist(), counting(6)[0].tolist(), counting(6)[5].tolist()]
+    assert (len(features), features.regions, features.dim) == (3, 2, 3)
+
+
+def test_half_precision_is_widened_and_the_batch_is_a_copy(tmp_path):
+    path = tmp_path / "ims.npy"
+    np.save(path, counting(4, dtype=np.float16))
+    features = Features(open_array(path), np.arange(4))
+    values, _ = features.gather(torch.tensor([1]))
+    assert values.dtype == torch.float32
+    values.zero_()
+    assert features.gather(torch.tensor([1]))[0].tolist() == [[[6, 7, 8], [9, 10, 11]]]
+
+
+def test_mask_marks_the_real_regions_of_each_item():
+    features = Features(counting(3, regions=3), np.arange(3), np.array([1, 3, 2]))
+    _, mask = features.gather(torch.tensor([1, 0, 2]))
+    assert mask.tolist() == [[True, True, True], [True, False, False], [True, True, False]]
+    _, mask = features.select(slice(1, 3)).gather(torch.tensor([1]))
+    assert mask.tolist() == [[True, True, False]]
+
+
+def test_resident_keeps_the_items_and_drops_the_other_rows():
+    features = Features(counting(10), np.arange(0, 10, 5), np.array([2, 1]))
+    resident = features.resident()
+    assert resident.array.shape == (2, 2, 3)
+    items = torch.tensor([1, 0])
+    assert torch.equal(resident.gather(items)[0], features.gather(items)[0])
+    assert torch.equal(resident.gather(items)[1], features.gather(items)[1])
+
+
+def test_two_axes_mean_one_region(tmp_path):
+    np.save(tmp_path / "vectors.npy", np.ones((4, 7), np.float16))
+    assert open_array(tmp_path / "vectors.npy").shape == (4, 1, 7)
+
+
+@given(st.integers(1, 40), st.integers(1, 200))
+def test_blocks_cover_every_item_once_in_order(items, block_bytes):
+    features = Features(counting(items), np.arange(items)[::-1].copy())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "BLOCK_BYTES", block_bytes)
+        blocks = list(features.blocks())
+    assert np.concatenate([rows for rows, _ in blocks]).tolist() == features.rows.tolist()
+    assert np.array_equal(np.concatenate([values for _, values in blocks]), counting(items)[::-1])
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_non_finite_equals_isfinite(dtype):
+    special = np.array(
+        [0, -0.0, 1, -1, np.nan, np.inf, -np.inf, np.finfo(dtype).max, np.finfo(dtype).tiny], dtype
+    )
+    values = special[:, None, None].repeat(2, axis=1)
+    values[:, 0] = 1
+    assert non_finite(values).tolist() == (~np.isfinite(special)).tolist()
+
+
+def test_require_finite_names_file_and_row_of_the_items_only():
+    array = counting(10)
+    array[3, 1, 2] = np.nan
+    require_finite(Features(array, np.arange(0, 10, 5)))
+    array[5, 0, 0] = np.inf
+    array[0, 0, 0] = np.inf
+    with pytest.raises(
+        InputError, match=r"^train_ims.npy: row 0 \(counted from 0\) holds NaN or infinity, 2 of 2 items"
+    ):
+        require_finite(Features(array, np.arange(0, 10, 5), source="train_ims.npy"))
+    with pytest.raises(InputError, match=r"^images: row 5"):
+        require_finite(Features(array, np.array([5])), "images")
+
+
+@pytest.mark.parametrize(
+    ("array", "message"),
+    [
+        (np.ones((2, 2)), r"dtype float64; features are float16 or float32"),
+        (np.ones((2, 2), np.int64), r"dtype int64"),
+        (np.ones(3, np.float32), r"shape \(3,\); expected \(rows, regions, dim\) or \(rows, dim\)"),
+        (np.ones((3, 0), np.float32), r"shape \(3, 0\)|not a readable npy"),
+        (
+            np.ones((3, 2), np.float32).T.copy(order="F"),
+            r"Fortran order; write it with numpy.ascontiguousarray",
+        ),
+        (np.array([{}], object), r"not a readable npy array"),
+    ],
+)
+def test_unusable_arrays_are_refused_with_the_file(tmp_path, array, message):
+    path = tmp_path / "ims.npy"
+    np.save(path, array, allow_pickle=True)
+    with pytest.raises(InputError, match=message) as caught:
+        open_array(path)
+    assert str(caught.value).startswith(f"{path}: ")
+    assert "\n" not in str(caught.value)
+
+
+def test_missing_cut_off_and_foreign_files_are_refused(tmp_path):
+    path = tmp_path / "ims.npy"
+    with pytest.raises(InputError, match="no such file"):
+        open_array(path)
+    np.save(path, np.ones((100, 100), np.float32))
+    os.truncate(path, 20_000)
+    with pytest.raises(InputError, match="not a readable npy array"):
+        open_array(path)
+    path.write_bytes(b"")
+    with pytest.raises(InputError, match="not a readable npy array"):
+        open_array(path)
+    with path.open("wb") as file:
+        np.savez(file, a=np.ones(2))
+    with pytest.raises(InputError, match="not an npy array"):
+        open_array(path)
+
+
+def test_a_file_far_larger_than_memory_is_opened_and_read(tmp_path):
+    path = tmp_path / "huge.npy"
+    rows = 1_800_000  # × 36 × 2048 × 2 bytes: 265 GB, nearly all of it a hole
+    header = {"descr": "<f2", "fortran_order": False, "shape": (rows, 36, 2048)}
+    with path.open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, header)
+        start = file.tell()
+        try:
+            file.truncate(start + rows * 36 * 2048 * 2)
+        except OSError:
+            pytest.skip("this disk has no sparse files")
+        file.seek(start + (rows - 1) * 36 * 2048 * 2)
+        file.write(np.full(2, 3, np.float16).tobytes())
+    features = Features(open_array(path), np.arange(rows))
+    values, _ = features.gather(torch.tensor([rows - 1, 0]))
+    assert values.sum((1, 2)).tolist() == [6, 0]
