@@ -15,7 +15,8 @@ from in2r.pooling import GPO
 def unit_norm(vectors: Tensor) -> Tensor:
     """Scale vectors (..., dim) to length 1 in at least float32; zero stays zero, with a finite gradient."""
     vectors = vectors.to(torch.promote_types(vectors.dtype, torch.float32))
-    return vectors * torch.rsqrt(vectors.square().sum(-1, keepdim=True) + 1e-12)
+    squared = vectors.square().sum(-1, keepdim=True)
+    return vectors * torch.rsqrt(squared.clamp(min=1e-9))  # the gradient stays below 2^15: fits float16
 
 
 class _RowNorm(nn.BatchNorm1d):
@@ -180,9 +181,9 @@ class VectorEncoder(nn.Module):
 class Centering(nn.Module):
     """Subtract the mean embedding and scale to unit norm again.
 
-    Training subtracts the batch's mean and moves a running mean towards it; evaluation subtracts the running
-    mean, so a sample's embedding never depends on the batch it is in. A training batch of one uses the running
-    mean too: its own would leave the zero vector.
+    Training subtracts the batch's mean and moves a running mean towards it. Evaluation subtracts the running
+    mean, so that an embedding never depends on its batch. A training batch of one uses the running mean too:
+    its own would leave the zero vector.
 
     It sits after the encoder, on unit vectors: the mean then weighs every sample alike, and the running mean
     stays comparable while the scale of the un-normalised embeddings drifts during training.

