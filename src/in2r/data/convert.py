@@ -29,8 +29,8 @@ def convert_precomp(
     """Write a precomp folder as a pair table: pairs, images.npy, image_ids.txt and, if asked, captions.npy.
 
     `open_data(target)` gives the pairs, captions and features that `open_data(source, dev_rule=...)` gives;
-    images stored once per caption are then stored once. The table comes last: a conversion cut short is no data
-    folder.
+    images stored once per caption are then stored once. The table comes last, so that a conversion cut
+    short is no data folder.
 
     Args:
         source: the precomp folder.

@@ -83,7 +83,7 @@ def _choose(path: Path, found: list[str], required: list[str], optional: list[st
             f"{path}: no column {', '.join(map(repr, missing))}; found {', '.join(map(repr, found))}. Say in "
             'data.json which column is which: {"columns": {"image": ..., "caption": ..., "split": ...}}'
         )
-    return [name for name in [*required, *optional] if name in found]
+    return [name for name in dict.fromkeys([*required, *optional]) if name in found]
 
 
 def _read_csv(path: Path, required: list[str], optional: list[str]) -> Rows:

@@ -62,9 +62,8 @@ def find_layout(folder: Path) -> Layout:
 
 def _require_keys(path: Path, value: Any, known: tuple[str, ...], prefix: str = "") -> None:
     if not isinstance(value, dict):
-        raise InputError(
-            f"{path}: {prefix or 'the file'} is not an object; expected the keys {', '.join(known)}"
-        )
+        what = prefix.rstrip(".") or "the file"
+        raise InputError(f"{path}: {what} is not an object; expected the keys {', '.join(known)}")
     for key, name in value.items():
         if key not in known:
             raise InputError(f"{path}: unknown key {prefix}{key}; expected {', '.join(known)}")

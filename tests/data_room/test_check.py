@@ -1,0 +1,150 @@
+"""The report of a folder: counts, and each fault with file and row."""
+
+import argparse
+
+import numpy as np
+import pytest
+
+import in2r.data.features as features_module
+from in2r.cli import data as verb
+from in2r.data.check import check_data
+from in2r.data.pairs import open_data
+
+
+def precomp(folder, name, images=4, seed=0):
+    array = np.random.default_rng([seed, images]).normal(size=(images, 2, 3)).astype(np.float32)
+    np.save(folder / f"{name}_ims.npy", array)
+    (folder / f"{name}_caps.txt").write_text("".join(f"{name} {k}\n" for k in range(5 * images)))
+    return array
+
+
+def table(folder, rows, images=6):
+    array = np.random.default_rng(0).normal(size=(images, 3)).astype(np.float16)
+    np.save(folder / "images.npy", array)
+    (folder / "pairs.csv").write_text("image,caption,split\n" + "".join(f"{','.join(row)}\n" for row in rows))
+    return array
+
+
+def test_a_sound_folder(tmp_path):
+    precomp(tmp_path, "train")
+    precomp(tmp_path, "dev", 3, seed=1)
+    report = check_data(tmp_path)
+    assert (report.usable, report.faults) == (True, [])
+    train, dev = report.splits
+    assert (train.name, train.images, train.captions, train.regions, train.dim) == ("train", 4, 20, 2, 3)
+    assert (train.captions_per_image, train.dtype, train.vector_dim) == ((5, 5.0, 5), "float32", None)
+    assert (dev.name, dev.images) == ("dev", 3)
+
+
+def test_every_fault_of_a_precomp_folder_with_its_place(tmp_path, monkeypatch):
+    monkeypatch.setattr(features_module, "BLOCK_BYTES", 50)  # two images a block
+    train = precomp(tmp_path, "train")
+    train[2, 1, 0] = np.nan
+    train[1] = 0
+    np.save(tmp_path / "train_ims.npy", train)
+    test = precomp(tmp_path, "test", 3, seed=1)
+    test[1] = train[3]
+    test[2] = test[0]
+    np.save(tmp_path / "test_ims.npy", test)
+    captions = [f"c{k}" for k in range(20)]
+    captions[4], captions[7], captions[19] = "", "c2", " "
+    (tmp_path / "train_caps.txt").write_text("".join(f"{caption}\n" for caption in captions))
+    (tmp_path / "dev_ims.npy").write_bytes(b"no")
+    vectors = np.ones((20, 2), np.float16)
+    vectors[9, 1] = np.inf
+    np.save(tmp_path / "train_v.npy", vectors)
+    np.save(tmp_path / "test_v.npy", np.ones((15, 2), np.float16))
+
+    seen = []
+    data = open_data(tmp_path, caption_vectors="v")
+    report = check_data(data, progress=lambda *arguments: seen.append(arguments))
+    found = [(fault.level, str(fault)) for fault in report.faults]
+    assert found[:-1] == [
+        ("warning", "train: empty captions: 2 (train_caps.txt line 5, train_caps.txt line 20)"),
+        ("warning", "train: captions that repeat an earlier one: 1 (train_caps.txt line 8)"),
+        ("error", "train_ims.npy: rows (from 0) with NaN or infinity: 1 (train_ims.npy row 2)"),
+        ("warning", "train_ims.npy: rows (from 0) with nothing but zeros: 1 (train_ims.npy row 1)"),
+        ("error", "train_v.npy: rows (from 0) with NaN or infinity: 1 (train_v.npy row 9)"),
+        found[5],
+        ("warning", "test: images with the very features of another one of train: 1 "
+         "(test_ims.npy row 1 = train_ims.npy row 3)"),
+    ]  # fmt: skip
+    assert found[5][1].startswith(f"{tmp_path}/dev_ims.npy: not a readable npy array")
+    assert found[-1][1].endswith("of test: 1 (test_ims.npy row 2 = test_ims.npy row 0)")
+    assert not report.usable
+    assert seen[:2] == [("train_ims.npy", 2, 4), ("train_ims.npy", 4, 4)]
+
+
+def test_places_are_few_but_all_are_counted(tmp_path):
+    precomp(tmp_path, "train")
+    (tmp_path / "train_caps.txt").write_text("\n" * 20)
+    (fault,) = check_data(tmp_path).faults
+    assert fault.count == 20
+    assert str(fault).endswith(
+        "20 (train_caps.txt line 1, train_caps.txt line 2, train_caps.txt line 3, ...)"
+    )
+
+
+def test_images_in_several_splits_and_images_without_caption(tmp_path):
+    rows = [
+        ("0", "a", "train"),
+        ("1", "b", "train"),
+        ("1", "c", "test"),
+        ("2", "d", "test"),
+        ("3", "e", "train"),
+    ]
+    table(tmp_path, rows)
+    report = check_data(tmp_path)
+    errors = [str(fault) for fault in report.faults if fault.level == "error"]
+    assert errors == [f"{tmp_path}: images that lie in several splits: 1 (image 1 in line 4)"]
+    assert f"{tmp_path}: 2 images without caption are left out" in map(str, report.faults)
+    assert [split.captions_per_image for split in report.splits] == [(1, 1.0, 1), (1, 1.0, 1)]
+
+
+def test_what_cannot_be_opened_is_an_error_of_the_report(tmp_path):
+    report = check_data(tmp_path / "nowhere")
+    assert [str(fault) for fault in report.faults] == [
+        f"{tmp_path}/nowhere: no such folder; give the folder that holds the features and the captions"
+    ]
+    precomp(tmp_path, "test", 1)
+    report = check_data(tmp_path)
+    assert [str(fault) for fault in report.faults] == [
+        "test_ims.npy: 1 image in test; at least 2 are needed",
+        f"{tmp_path}: no train split",
+    ]
+
+
+def run(arguments):
+    parser = argparse.ArgumentParser()
+    verb.register(parser.add_subparsers())
+    args = parser.parse_args(["data", *map(str, arguments)])
+    return args.run(args)
+
+
+def test_the_verb_prints_and_returns_the_exit_status(tmp_path, capsys):
+    rows = [
+        ("0", "a", "train"),
+        ("0", "b", "train"),
+        ("1", "[bold]", "train"),
+        ("1", "[bold]", "train"),
+        ("1", "c", "train"),
+    ]
+    table(tmp_path, rows, images=2)
+    assert run(["check", tmp_path]) == 0
+    out = capsys.readouterr().out
+    assert "2 to 3, mean" in out
+    assert "warning: train: captions that repeat an earlier one: 1 (pairs.csv line 5)" in out
+    assert out.endswith(f"{tmp_path}: usable\n")
+    np.save(tmp_path / "images.npy", np.array([[np.inf], [1]], np.float32))
+    assert run(["check", tmp_path]) == 2
+    assert (
+        "error: images.npy: rows (from 0) with NaN or infinity: 1 (images.npy row 0)"
+        in capsys.readouterr().out
+    )
+
+
+def test_help_gives_an_example(capsys):
+    for name in ("check", "convert", "scenes"):
+        with pytest.raises(SystemExit):
+            run([name, "--help"])
+        assert f"example: in2r data {name} data/" in capsys.readouterr().out

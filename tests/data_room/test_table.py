@@ -1,0 +1,261 @@
+"""Pair tables: every format, ragged captions, splits given or drawn, and each fault by file and line."""
+
+import json
+import logging
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from in2r.data.pairs import open_data, require_usable
+from in2r.errors import InputError
+
+RAGGED = [  # images with 1, 2 and 7 captions, mixed, and an image of another split
+    ("c", "c one", "train"),
+    ("a", "a one", "train"),
+    ("c", "c two", "train"),
+    ("x", "x one", "test"),
+    *[("b", f"b {k}", "train") for k in range(7)],
+]
+IDS = ["a", "b", "c", "x", "unused"]
+
+
+def write(
+    folder, rows=RAGGED, *, kind="csv", ids=IDS, images=5, regions=2, names=("image", "caption", "split")
+):
+    folder.mkdir(exist_ok=True)
+    array = np.arange(images * regions * 3, dtype=np.float32).reshape(images, regions, 3)
+    np.save(folder / "images.npy", array)
+    if ids is not None:
+        (folder / "image_ids.txt").write_text("".join(f"{name}\n" for name in ids))
+    path = folder / f"pairs.{kind}"
+    if kind == "jsonl":
+        path.write_text("".join(json.dumps(dict(zip(names, row, strict=False))) + "\n" for row in rows))
+    elif kind == "parquet":
+        pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+        columns = [list(column) for column in zip(*rows, strict=True)]
+        parquet.write_table(pyarrow.table(dict(zip(names, columns, strict=False))), path)
+    else:
+        separator = "\t" if kind == "tsv" else ","
+        lines = [separator.join(names[: len(rows[0]) if rows else 3]), *[separator.join(row) for row in rows]]
+        path.write_text("".join(f"{line}\n" for line in lines))
+    return array
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl", "parquet"])
+def test_ragged_captions_in_every_format(tmp_path, kind):
+    array = write(tmp_path, kind=kind)
+    data = open_data(tmp_path)
+    pairs = data.split("train")
+    assert data.split_names == ("train", "test")
+    assert pairs.image_ids == ["a", "b", "c"]
+    assert pairs.image_of_caption.tolist() == [0] + [1] * 7 + [2, 2]
+    assert pairs.captions == ["a one", *[f"b {k}" for k in range(7)], "c one", "c two"]
+    assert np.array_equal(pairs.images.gather(torch.tensor([2]))[0][0].numpy(), array[2])
+    assert data.split("test").image_ids == ["x"]
+    assert data.split("testall").captions == ["x one"]
+    line = {"csv": 4, "tsv": 4, "jsonl": 3, "parquet": 3}[kind]
+    assert data.caption_place("train", 9) == f"pairs.{kind} line {line}"
+    require_usable(pairs)
+
+
+def test_rows_of_the_feature_file_serve_as_ids(tmp_path):
+    write(tmp_path, [(2, "two", "train"), (0, "zero", "train")], kind="jsonl", ids=None)
+    pairs = open_data(tmp_path).split("train")
+    assert (pairs.captions, pairs.image_ids, pairs.images.rows.tolist()) == (
+        ["zero", "two"],
+        ["0", "2"],
+        [0, 2],
+    )
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+@pytest.mark.parametrize("kind", ["csv", "tsv"])
+def test_the_separator_is_found_and_quoted_fields_are_read(tmp_path, separator, kind):
+    write(tmp_path)
+    (tmp_path / "pairs.csv").unlink()
+    rows = [
+        ["caption", "image", "split", "note"],
+        [f'"a{separator} ""b""\nand more"', "a", "train", ""],
+        ["", "b", "train", "-"],
+    ]
+    text = "\ufeff" + "".join(separator.join(row) + "\r\n" for row in rows)
+    (tmp_path / f"pairs.{kind}").write_bytes(text.encode())
+    data = open_data(tmp_path)
+    assert data.split("train").captions == [f'a{separator} "b"\nand more', ""]
+    assert data.caption_place("train", 1) == f"pairs.{kind} line 4"
+
+
+def test_other_names_of_files_columns_and_splits(tmp_path):
+    write(tmp_path, [("a", "cap", "val"), ("b", "cup", "train")], names=("file", "text", "part"))
+    (tmp_path / "pairs.csv").rename(tmp_path / "mine.csv")
+    (tmp_path / "images.npy").rename(tmp_path / "feats.npy")
+    columns = {"image": "file", "caption": "text", "split": "part"}
+    (tmp_path / "data.json").write_text(
+        json.dumps({"table": "mine.csv", "features": "feats.npy", "columns": columns})
+    )
+    data = open_data(tmp_path)
+    assert data.split("dev").captions == ["cap"]
+    assert data.split_names == ("train", "dev")
+
+
+def test_lengths_become_masks(tmp_path):
+    write(tmp_path, [("b", "x", "train"), ("a", "y", "train")])
+    np.save(tmp_path / "image_lengths.npy", np.array([2, 1, 2, 2, 2], np.int32))
+    _, mask = open_data(tmp_path).split("train").images.gather(torch.tensor([0, 1]))
+    assert mask.tolist() == [[True, True], [True, False]]
+
+
+def test_caption_vectors_follow_the_table_rows(tmp_path):
+    write(tmp_path)
+    vectors = np.arange(11 * 2, dtype=np.float32).reshape(11, 2)
+    np.save(tmp_path / "captions.npy", vectors)
+    assert open_data(tmp_path).split("train").caption_vectors is None
+    pairs = open_data(tmp_path, caption_vectors=True).split("train")
+    assert pairs.captions[0] == "a one"
+    assert pairs.caption_vectors.rows.tolist() == [1, 4, 5, 6, 7, 8, 9, 10, 0, 2]
+    assert pairs.caption_vectors.gather(torch.tensor([0]))[0].tolist() == [[[2, 3]]]
+    np.save(tmp_path / "other.npy", -vectors)
+    other = open_data(tmp_path, caption_vectors="other").split("test").caption_vectors
+    assert other.gather(torch.tensor([0]))[0].tolist() == [[[-6, -7]]]
+
+
+def test_a_table_without_captions_uses_its_vectors(tmp_path):
+    write(tmp_path, [(row[0], row[2]) for row in RAGGED], names=("image", "split"))
+    np.save(tmp_path / "captions.npy", np.ones((11, 2), np.float32))
+    pairs = open_data(tmp_path).split("train")
+    assert pairs.captions is None
+    assert len(pairs.caption_vectors) == 10
+
+
+def test_a_split_is_drawn_by_image_and_said(tmp_path, caplog):
+    rows = [(str(k % 30), f"caption {k}") for k in range(77)]
+    write(tmp_path, rows, ids=None, images=30)
+    with caplog.at_level(logging.INFO):
+        data = open_data(tmp_path, split_seed=1)
+    assert "no split column: drew 24 images for train, 3 for dev, 3 for test (split_seed 1)" in caplog.text
+    parts = [set(data.split(name).image_ids) for name in ("train", "dev", "test")]
+    assert [len(part) for part in parts] == [24, 3, 3]
+    assert set.union(*parts) == {str(k) for k in range(30)}
+    assert open_data(tmp_path, split_seed=1).split("dev").image_ids == data.split("dev").image_ids
+    other = open_data(tmp_path, split_seed=2)
+    assert other.split("dev").image_ids != data.split("dev").image_ids
+    assert other.fingerprint()["hash"] != data.fingerprint()["hash"]
+
+
+@given(images=st.integers(3, 25), seed=st.integers(0, 5))
+def test_a_drawn_split_has_an_image_in_each_part(tmp_path_factory, images, seed):
+    folder = tmp_path_factory.mktemp("drawn")
+    write(folder, [(str(k), "x") for k in range(images)], ids=None, images=images)
+    data = open_data(folder, split_seed=seed)
+    counts = [len(data.split(name).images) for name in ("train", "dev", "test")]
+    assert sum(counts) == images
+    assert min(counts) >= 1
+
+
+def test_the_fingerprint_knows_the_table_and_the_columns(tmp_path):
+    write(tmp_path)
+    before = open_data(tmp_path).fingerprint()
+    assert set(before["splits"]) == {"train", "test"}
+    path = tmp_path / "pairs.csv"
+    path.write_text(path.read_text().replace("c two", "c too"))
+    assert open_data(tmp_path).fingerprint()["hash"] != before["hash"]
+
+
+def replace(name, text):
+    def change(folder):
+        (folder / name).write_text(text, encoding="utf-8")
+
+    return change
+
+
+def save(name, array):
+    return lambda folder: np.save(folder / name, array)
+
+
+def test_two_tables_need_a_choice(tmp_path):
+    write(tmp_path)
+    write(tmp_path, kind="tsv")
+    with pytest.raises(InputError, match=r"found pairs.csv and pairs.tsv; expected one of"):
+        open_data(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (replace("pairs.csv", "file,text\na,b\n"), r"no column 'image', 'caption'; found 'file', 'text'"),
+        (replace("pairs.csv", "image|caption\na|b\n"), r"no column .*; found 'image\|caption'"),
+        (replace("pairs.csv", "image,caption,split\n"), r"pairs.csv: 0 pairs: 5 images without caption"),
+        (replace("pairs.csv", ""), r"pairs.csv: no column 'image'"),
+        (replace("pairs.csv", "image,caption\na,a dog, running\n"), r"line 2 has 3 fields but the header 2"),
+        (replace("pairs.csv", 'image,caption\na,x\nb,"say "hi"\n'), r"line 3: .*a quote is written twice"),
+        (replace("pairs.csv", 'image,caption\na,x\nb,"open\nc,y\n'), r"line 3: unexpected end of data"),
+        (replace("pairs.csv", "image,caption\na,x\nzebra,y\n"), r"line 3: image 'zebra'; expected an id"),
+        (replace("pairs.csv", "image,caption,split\na,x,held\n"), r"line 2: split 'held'; expected train"),
+        (replace("pairs.csv", "image,caption\na,x\nb,y\n"), r"2 images; a split can be drawn from 3 or more"),
+        (replace("image_ids.txt", "a\nb\n"), r"image_ids.txt: 2 ids but 5 rows in images.npy"),
+        (replace("image_ids.txt", "a\nb\na\nd\ne\n"), r"image_ids.txt: line 3 repeats 'a' of line 1"),
+        (replace("data.json", '{"tabel": "x"}'), r"data.json: unknown key tabel; expected table, columns, "),
+        (replace("data.json", '{"columns": {"img": "x"}}'), r"unknown key columns.img; expected image, "),
+        (replace("data.json", '{"columns": ["x"]}'), r"data.json: columns is not an object"),
+        (replace("data.json", '{"table": 3}'), r"data.json: table is 3; expected a name"),
+        (replace("data.json", '{"table": "no.csv"}'), r"no.csv: no such file"),
+        (replace("data.json", '{"table": "image_ids.txt"}'), r"unknown kind of table '.txt'; expected .csv"),
+        (replace("data.json", '{"lengths": "no.npy"}'), r"data.json: lengths: no file no.npy in the folder"),
+        (save("image_lengths.npy", np.array([1, 2, 0, 1, 1])), r"image_lengths.npy: row 2 \(from 0\) is 0"),
+        (save("image_lengths.npy", np.array([1, 2, 1, 1, 3])), r"row 4 \(from 0\) is 3; lengths are 1 to 2"),
+        (save("image_lengths.npy", np.ones(4, int)), r"expected one integer for each of the 5 images"),
+        (save("image_lengths.npy", np.ones(5)), r"float64 \(5,\); expected one integer"),
+    ],
+)  # fmt: skip
+def test_faults_are_named_by_file_and_line(tmp_path, change, message):
+    write(tmp_path)
+    change(tmp_path)
+    with pytest.raises(InputError, match=message) as caught:
+        open_data(tmp_path)
+    assert str(caught.value).startswith(str(tmp_path))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("{", r"pairs.jsonl: line 2 is not JSON"),
+        ("[1]", r"pairs.jsonl: line 2 is not an object like"),
+        ('{"image": "a", "text": "x"}', r"pairs.jsonl line 2: no column 'caption'; found 'image', 'text'"),
+        ('{"image": "a", "caption": "x"}', r"line 2 has the columns \['image', 'caption'\], the first line"),
+    ],
+)
+def test_json_lines_are_named(tmp_path, line, message):
+    write(tmp_path, kind="jsonl")
+    first = (tmp_path / "pairs.jsonl").read_text().split("\n")[0]
+    (tmp_path / "pairs.jsonl").write_text(f"{first}\n{line}\n")
+    with pytest.raises(InputError, match=message):
+        open_data(tmp_path)
+
+
+def test_rows_out_of_range_and_splits_that_are_absent(tmp_path):
+    write(tmp_path, [("0", "x", "train"), ("5", "y", "train")], ids=None)
+    with pytest.raises(InputError, match=r"line 3: image '5'; expected a row of images.npy, 0 to 4"):
+        open_data(tmp_path)
+    write(tmp_path, [("0", "x", "train"), ("4", "y", "train")], ids=None)
+    with pytest.raises(InputError, match=r"pairs.csv: no row belongs to dev; there are train"):
+        open_data(tmp_path).split("dev")
+    with pytest.raises(InputError, match=r"dev_rule=ncr belongs to precomp folders"):
+        open_data(tmp_path, dev_rule="ncr")
+    np.save(tmp_path / "captions.npy", np.ones((3, 2), np.float32))
+    with pytest.raises(
+        InputError, match=r"captions.npy: shape \(3, 1, 2\); expected one vector for each of the 2 rows"
+    ):
+        open_data(tmp_path, caption_vectors=True).split("train")
+
+
+def test_parquet_nulls_are_empty_captions_and_broken_files_are_named(tmp_path):
+    pytest.importorskip("pyarrow")
+    write(tmp_path, [("a", None, "train"), ("b", "x", "train")], kind="parquet")
+    assert open_data(tmp_path).split("train").captions == ["", "x"]
+    (tmp_path / "pairs.parquet").write_bytes(b"PAR1 this is none")
+    with pytest.raises(InputError, match="not a readable Parquet file"):
+        open_data(tmp_path)
