@@ -1,0 +1,58 @@
+"""`in2r config`: the settings, their defaults and their reasons."""
+
+import argparse
+import dataclasses
+
+import yaml
+from rich.console import Console
+from rich.table import Table
+
+from in2r.config import to_dict
+from in2r.engine.settings import load_config, presets
+
+EXAMPLES = """\
+examples:
+  in2r config show                        every key, its value and why
+  in2r config show released train.seed=1  a preset with changes
+  in2r config show paper --yaml > my.yaml a file to edit
+"""
+
+
+def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the verb."""
+    parser = subparsers.add_parser("config", help="show every setting with its default and reason")
+    verbs = parser.add_subparsers(metavar="VERB", required=True)
+    show = verbs.add_parser(
+        "show",
+        help="print the resolved settings",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    show.add_argument(
+        "settings", nargs="?", default="paper", help=f"a preset ({', '.join(presets())}) or a YAML file"
+    )
+    show.add_argument("overrides", nargs="*", metavar="key=value", help="settings that differ")
+    show.add_argument("--yaml", action="store_true", help="print YAML that `in2r train` reads")
+    show.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the settings."""
+    console = Console()
+    config = load_config(args.settings, args.overrides)
+    if args.yaml:
+        console.out(
+            yaml.safe_dump(to_dict(config), sort_keys=False, allow_unicode=True), highlight=False, end=""
+        )
+        return 0
+    for section in dataclasses.fields(config):
+        part = getattr(config, section.name)
+        table = Table(title=section.name, title_justify="left", box=None, padding=(0, 2, 0, 0))
+        for heading in ("key", "value", "meaning and reason"):
+            table.add_column(heading)
+        for entry in dataclasses.fields(part):
+            table.add_row(
+                f"{section.name}.{entry.name}", str(getattr(part, entry.name)), entry.metadata["help"]
+            )
+        console.print(table, "")
+    return 0

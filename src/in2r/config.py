@@ -1,0 +1,197 @@
+"""Configuration: frozen dataclasses of plain values, filled from YAML and `key=value`, with all faults in one report."""
+
+import dataclasses
+import difflib
+import math
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import yaml
+
+from in2r.errors import InputError
+
+T = TypeVar("T")
+
+
+def key(
+    default: Any,
+    help: str,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    above: float | None = None,
+) -> Any:
+    """Declare one configuration key: its default, what it means and why, and the range of its values.
+
+    Args:
+        default: the value used when the key is not given.
+        help: meaning, unit and the reason for the default; shown by `in2r config show`.
+        low: smallest allowed value.
+        high: largest allowed value.
+        above: the value must be greater than this one.
+    """
+    return dataclasses.field(
+        default=default, metadata={"help": help, "low": low, "high": high, "above": above}
+    )
+
+
+def fill(cls: type[T], values: Mapping[str, Any], where: str = "") -> T:
+    """Build a configuration dataclass from nested mappings.
+
+    Args:
+        cls: a dataclass whose fields are plain values or dataclasses.
+        values: what the user gave; absent keys take their defaults.
+        where: dotted prefix of the keys in messages.
+
+    Raises:
+        InputError: every unknown key (with the nearest valid one), wrong type and value out of range, in one line.
+    """
+    faults: list[str] = []
+    result = _fill(cls, values, where, faults)
+    if faults:
+        raise InputError("configuration: " + "; ".join(faults))
+    return typing.cast(T, result)
+
+
+def _fill(cls: type[Any], values: Any, where: str, faults: list[str]) -> Any:
+    if not isinstance(values, Mapping):
+        faults.append(f"`{where}` must be a section with keys, got {values!r}")
+        return cls()
+    names = [field.name for field in dataclasses.fields(cls)]
+    hints = typing.get_type_hints(cls)
+    for unknown in [str(name) for name in values if name not in names]:
+        near = difflib.get_close_matches(unknown, names, n=1, cutoff=0.5)
+        hint = f"did you mean `{_join(where, near[0])}`?" if near else f"valid keys: {', '.join(names)}"
+        faults.append(f"unknown key `{_join(where, unknown)}`; {hint}")
+    chosen = {}
+    for field in dataclasses.fields(cls):
+        if field.name not in values:
+            continue
+        name, value, kind = _join(where, field.name), values[field.name], hints[field.name]
+        sections = [option for option in _options(kind) if dataclasses.is_dataclass(option)]
+        if sections:
+            chosen[field.name] = _fill(_section(sections, value, name, faults), value, name, faults)
+            continue
+        value = _coerce(value, kind)
+        fault = _fault(value, kind, field.metadata)
+        if fault:
+            faults.append(f"`{name}` must be {fault}, got {value!r}")
+        chosen[field.name] = value
+    return cls(**chosen)
+
+
+def _section(sections: list[Any], value: Any, where: str, faults: list[str]) -> Any:
+    """Choose among alternative sections by their `name` key; the first one is the default."""
+    if len(sections) == 1 or not isinstance(value, Mapping) or "name" not in value:
+        return sections[0]
+    by_name = {section().name: section for section in sections}
+    if value["name"] not in by_name:
+        faults.append(f"`{where}.name` must be one of {', '.join(by_name)}, got {value['name']!r}")
+    return by_name.get(value["name"], sections[0])
+
+
+def _join(where: str, name: str) -> str:
+    return f"{where}.{name}" if where else name
+
+
+def _options(kind: Any) -> tuple[Any, ...]:
+    return typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
+
+
+def _coerce(value: Any, kind: Any) -> Any:
+    """Take 1 for 1.0, and the text 5e-4 (which YAML 1.1 reads as a string) for a number."""
+    options = _options(kind)
+    if float in options:
+        if isinstance(value, int) and not isinstance(value, bool) and int not in options:
+            return float(value)
+        if isinstance(value, str) and str not in options:
+            try:
+                return float(value)
+            except ValueError:
+                return value
+    return value
+
+
+def _fault(value: Any, kind: Any, limits: Mapping[str, Any]) -> str:
+    """Say what the value should have been, or return an empty string."""
+    if not any(_matches(value, option) for option in _options(kind)):
+        return " or ".join(_describe(option) for option in _options(kind))
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return ""
+    low, high, above = limits.get("low"), limits.get("high"), limits.get("above")
+    if not math.isfinite(value):
+        return "a finite number"
+    if above is not None and value <= above:
+        return f"greater than {above}"
+    if (low is not None and value < low) or (high is not None and value > high):
+        if high is None:
+            return f"at least {low}"
+        return f"in [{low}, {high}]"
+    return ""
+
+
+def _matches(value: Any, option: Any) -> bool:
+    if typing.get_origin(option) is Literal:
+        return any(value == choice and type(value) is type(choice) for choice in typing.get_args(option))
+    if isinstance(value, bool):
+        return option is bool
+    return isinstance(value, option)
+
+
+def _describe(option: Any) -> str:
+    if typing.get_origin(option) is Literal:
+        return "one of " + ", ".join(str(choice) for choice in typing.get_args(option))
+    names = {int: "a whole number", float: "a number", str: "text", bool: "true or false", type(None): "null"}
+    return names.get(option, str(option))
+
+
+def read_yaml(path: str | Path) -> dict[str, Any]:
+    """Read a YAML file that holds one mapping; `InputError` names file and line."""
+    try:
+        value = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: not valid YAML ({' '.join(str(error).split())})") from None
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from None
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise InputError(f"{path}: expected keys and values, found {type(value).__name__}")
+    return value
+
+
+def parse_overrides(pairs: Iterable[str]) -> dict[str, Any]:
+    """Turn `a.b=1` strings into nested mappings; values are read as YAML."""
+    result: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals or not name:
+            raise InputError(f"`{pair}`: expected key=value, such as train.seed=1")
+        try:
+            value = yaml.safe_load(text)
+        except yaml.YAMLError:
+            raise InputError(f"`{pair}`: the value is not valid YAML") from None
+        nested: Any = value
+        for part in reversed(name.strip().split(".")):
+            nested = {part: nested}
+        result = merge(result, nested)
+    return result
+
+
+def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `base` with the values of `over` laid on top, section by section."""
+    result = dict(base)
+    for name, value in over.items():
+        both = isinstance(value, Mapping) and isinstance(result.get(name), Mapping)
+        result[name] = merge(result[name], value) if both else value
+    return result
+
+
+def to_dict(config: Any) -> dict[str, Any]:
+    """Return a configuration as nested plain dictionaries, every key resolved."""
+    return dataclasses.asdict(config)

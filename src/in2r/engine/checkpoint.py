@@ -1,0 +1,92 @@
+"""Checkpoints: one safetensors file each, whole or absent, with nothing in it that could run code."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from in2r.errors import InputError
+from in2r.files import atomic_path, require_free_space
+
+_NAME = re.compile(r"step-(\d{9})\.safetensors")
+
+
+def save_tensors(path: Path, tensors: dict[str, Tensor], meta: dict[str, Any]) -> None:
+    """Write tensors and JSON metadata as one file, atomically, after a look at the free space.
+
+    Raises:
+        InputError: the disk is too full; what was there before stays.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    require_free_space(path.parent, int(1.05 * tensor_bytes(tensors)) + 2**20)
+    plain = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
+    try:
+        with atomic_path(path) as temporary:
+            save_file(plain, str(temporary), metadata={"in2r": json.dumps(meta)})
+    except (OSError, SafetensorError) as error:
+        raise InputError(f"{path}: could not be written ({error}); the last good file stays") from None
+
+
+def load_tensors(path: Path, device: torch.device | str = "cpu") -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Read what `save_tensors` wrote.
+
+    Raises:
+        InputError: the file is missing, cut off, or of another kind (a pickled `.pth.tar`, say).
+    """
+    if path.suffixes[-1:] in ([".tar"], [".pth"], [".pt"], [".pkl"]):
+        raise InputError(f"{path}: a pickled checkpoint could run code when read; expected .safetensors")
+    if not path.is_file():
+        raise InputError(f"{path}: no such file")
+    try:
+        with safe_open(str(path), framework="pt", device=str(device)) as file:
+            meta = json.loads((file.metadata() or {}).get("in2r", "null"))
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, ValueError) as error:
+        raise InputError(f"{path}: not a readable safetensors file ({error})") from None
+    if meta is None:
+        raise InputError(f"{path}: not written by in2r (no metadata)")
+    return tensors, meta
+
+
+def tensor_bytes(tensors: dict[str, Tensor]) -> int:
+    """Return the size of all tensors in bytes."""
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+
+
+def checkpoints(folder: Path) -> list[Path]:
+    """Return the checkpoints of a run, oldest first."""
+    return sorted(path for path in folder.glob("step-*.safetensors") if _NAME.fullmatch(path.name))
+
+
+def save_checkpoint(
+    folder: Path, step: int, tensors: dict[str, Tensor], meta: dict[str, Any], keep: int
+) -> None:
+    """Write the checkpoint of a step and remove all but the newest `keep`."""
+    save_tensors(folder / f"step-{step:09d}.safetensors", tensors, meta)
+    for old in checkpoints(folder)[:-keep]:
+        old.unlink()
+
+
+def optimizer_tensors(optimizer: torch.optim.Optimizer, prefix: str) -> dict[str, Tensor]:
+    """Return an optimiser's state as named tensors: `prefix.<parameter number>.<name>`."""
+    state = optimizer.state_dict()["state"]
+    return {
+        f"{prefix}.{number}.{name}": value for number, entry in state.items() for name, value in entry.items()
+    }
+
+
+def load_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor], prefix: str) -> None:
+    """Give an optimiser back the state that `optimizer_tensors` named."""
+    state: dict[int, dict[str, Tensor]] = {}
+    for name, value in tensors.items():
+        if name.startswith(f"{prefix}."):
+            number, entry = name[len(prefix) + 1 :].split(".", 1)
+            state.setdefault(int(number), {})[entry] = value
+    whole = optimizer.state_dict()
+    whole["state"] = state
+    optimizer.load_state_dict(whole)

@@ -1,0 +1,105 @@
+"""The health record of an epoch: means of what the steps show, without a synchronisation per step."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from in2r.memory import Neighbors
+from in2r.methods import Batch, Step
+from in2r.noise import NoiseIndex
+
+
+class Means:
+    """Running means of named values; kept on the device until they are read."""
+
+    def __init__(self, state: dict[str, list[float]] | None = None) -> None:
+        self._sums: dict[str, tuple[Tensor | float, float]] = {
+            name: (total, count) for name, (total, count) in (state or {}).items()
+        }
+
+    def add(self, name: str, value: Tensor | float, weight: float = 1.0) -> None:
+        """Add a scalar, counted `weight` times."""
+        total, count = self._sums.get(name, (0.0, 0.0))
+        if isinstance(value, Tensor):
+            value = value.detach().double() if value.device.type != "mps" else value.detach()
+        self._sums[name] = (total + value * weight, count + weight)
+
+    def read(self) -> dict[str, float]:
+        """Return the mean of each name."""
+        return {name: float(total) / count for name, (total, count) in self._sums.items()}
+
+    def sum(self, name: str) -> float:
+        """Return the sum of one name, 0 if it was never added."""
+        return float(self._sums.get(name, (0.0, 0.0))[0])
+
+    def state(self) -> dict[str, list[float]]:
+        """Return what a checkpoint keeps; exact, since doubles survive JSON."""
+        return {name: [float(total), count] for name, (total, count) in self._sums.items()}
+
+
+class Truth:
+    """What is known of injected noise; seen by the record and by nothing that trains.
+
+    Args:
+        noise: the index that was applied.
+        image_of_caption: (N,) the images as the files say.
+        device: where the training steps run.
+    """
+
+    def __init__(self, noise: NoiseIndex, image_of_caption: Tensor, device: torch.device) -> None:
+        self.original = image_of_caption.to(device)
+        self.clean = torch.as_tensor(noise.index) == image_of_caption
+        self.device = device
+
+    def same_image(self, step: Step, noisy: Batch) -> dict[str, Tensor]:
+        """Return the share of neighbours that come from the query's original image, per direction.
+
+        Image queries: entries stored with the very image. Text queries: entries whose caption was written for the image
+        that the query was written for.
+        """
+        assert step.near_images is not None
+        assert step.near_texts is not None
+        image = step.near_images.groups == noisy.groups[:, None]
+        text = self.original[step.near_texts.ids.clamp(min=0)] == self.original[noisy.pairs][:, None]
+        return {
+            "neighbors_same_image_i2t": image.float().mean(),
+            "neighbors_same_image_t2i": text.float().mean(),
+        }
+
+
+def distinct_pairs(near: Neighbors) -> Tensor:
+    """Return the mean number of distinct pairs among the K neighbours (1..K)."""
+    ids = near.ids.sort(dim=1).values
+    return 1 + (ids[:, 1:] != ids[:, :-1]).sum(1).float().mean()
+
+
+def record_step(means: Means, net: str, step: Step, noisy: Batch | None, truth: Truth | None) -> None:
+    """Add one step of one network to the epoch's means."""
+    for name, value in step.losses.items():
+        means.add(f"loss_{name}_{net}", value)
+    for name, number in step.notes.items():
+        means.add(f"{name}_{net}", number)
+    if step.keep is not None:
+        means.add(f"elite_pairs_{net}", float(len(step.keep[2])))
+    if step.near_images is not None and step.near_texts is not None and noisy is not None:
+        means.add(f"distinct_neighbors_i2t_{net}", distinct_pairs(step.near_images))
+        means.add(f"distinct_neighbors_t2i_{net}", distinct_pairs(step.near_texts))
+        means.add(f"neighbor_score_i2t_{net}", step.near_images.scores.clamp(min=-1).mean())
+        means.add(f"neighbor_score_t2i_{net}", step.near_texts.scores.clamp(min=-1).mean())
+        if truth is not None:
+            for name, share in truth.same_image(step, noisy).items():
+                means.add(f"{name}_{net}", share)
+
+
+def partition_truth(losses: dict[str, Tensor], clean: Tensor, pairs: Tensor, truth: Truth) -> dict[str, Any]:
+    """Compare a partition with the truth: AUROC of each per-sample loss, precision and recall of the clean set."""
+    from in2r.metrics import auroc, precision_recall
+
+    really = truth.clean[pairs].numpy()
+    figures: dict[str, Any] = {}
+    if 0 < really.sum() < len(really):
+        for name, values in losses.items():
+            figures[f"auroc_{name}"] = auroc(-values.numpy(), really)
+    precision, recall = precision_recall(clean[pairs].numpy(), really)
+    return {**figures, "partition_precision": precision, "partition_recall": recall}

@@ -1,0 +1,358 @@
+"""The loop: warm-up, partition, two peers, validation; it can be killed at any moment and goes on bit-identically.
+
+Nothing that is drawn is carried along (see `in2r.seeds`), so the whole state is: both peers (encoders, refiners,
+memories), both optimisers, the partition, the running means, the best validation so far, and the position.
+"""
+
+import logging
+import math
+import time
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from in2r.build import build_encoder
+from in2r.data.word_vectors import load_word_vectors
+from in2r.encode import encode_images, encode_texts
+from in2r.engine.checkpoint import (
+    checkpoints,
+    load_optimizer,
+    load_tensors,
+    optimizer_tensors,
+    save_checkpoint,
+    save_tensors,
+)
+from in2r.engine.evaluation import evaluate_split
+from in2r.engine.health import Means, Truth, partition_truth, record_step
+from in2r.engine.order import EpochOrder
+from in2r.engine.run import RunFolder, versions
+from in2r.engine.scoring import Partition, make_partition, score_pairs, trust_all
+from in2r.engine.settings import RunConfig
+from in2r.engine.setup import Setup
+from in2r.errors import InputError
+from in2r.methods import Peer, build_method
+from in2r.seeds import derive, torch_generator
+
+log = logging.getLogger(__name__)
+
+NAMES = ("A", "B")
+CHECK_EVERY = 50
+"""Steps between two looks at whether the losses are finite (a look synchronises the device)."""
+
+
+class Display(Protocol):
+    """Who is told how the run goes on."""
+
+    def epoch(self, epoch: int, epochs: int, phase: str, steps: int, done: int) -> None:
+        """A new epoch begins, at step `done` of `steps`."""
+        ...
+
+    def step(self) -> None:
+        """One step of one network is done."""
+        ...
+
+    def record(self, record: dict[str, Any]) -> None:
+        """The epoch's record is written."""
+        ...
+
+
+class Trainer:
+    """One run from its settings to its best model.
+
+    Args:
+        folder: the run folder, locked by the caller.
+        setup: the opened data.
+        display: who is told how it goes on.
+    """
+
+    def __init__(self, folder: RunFolder, setup: Setup, display: Display) -> None:
+        self.folder, self.setup, self.display = folder, setup, display
+        self.config: RunConfig = setup.config
+        self.seed = self.config.train.seed
+        self.device = setup.device
+        self.data = setup.training_data()
+        self.method = build_method(self.config.method, len(self.data.pairs))
+        self.dev = setup.split("dev")
+        self.dev_texts = setup.texts(self.dev)
+        self.truth = None
+        if setup.noise is not None:
+            original = torch.as_tensor(setup.train.image_of_caption)
+            self.truth = Truth(setup.noise, original, self.device)
+        self.word_coverage: dict[str, Any] | None = None
+        self.nets = self._build_nets()
+        self.optimizers = {name: self._optimizer(net) for name, net in self.nets.items()}
+        self.partitions: dict[str, Partition] = {}
+        self.means = Means()
+        self.epoch = self.position = self.step = self.lines = 0
+        self.begun = False
+        self.best: dict[str, Any] = {"rsum": -1.0, "epoch": None}
+        self._unchecked: list[tuple[str, int, Tensor]] = []
+
+    # --- making the two networks
+
+    def _build_nets(self) -> dict[str, Peer]:
+        with torch.random.fork_rng(devices=self._cuda_devices()):
+            a = self._build_net("A")
+            b = self._build_net("A" if self.config.train.initial_weights == "copy" else "B")
+        return {"A": a.to(self.device).train(), "B": b.to(self.device).train()}
+
+    def _build_net(self, name: str) -> Peer:
+        torch.manual_seed(derive(self.seed, "weights", name))
+        matrix = None
+        if self.config.data.word_vectors is not None and self.setup.vocabulary is not None:
+            generator = torch_generator(self.seed, "word vectors", name)
+            matrix, coverage = load_word_vectors(
+                self.config.data.word_vectors, self.setup.vocabulary, self.config.model.word_dim, generator
+            )
+            self.word_coverage = coverage.record()
+        encoder = build_encoder(self.config.model, self.setup.inputs, matrix)
+        return Peer(encoder, *self.method.parts(self.config.model.dim))
+
+    def _optimizer(self, net: Peer) -> torch.optim.Optimizer:
+        train = self.config.train
+        if train.optimizer == "adamw":
+            return torch.optim.AdamW(
+                net.parameters(), lr=train.learning_rate, weight_decay=train.weight_decay
+            )
+        return torch.optim.Adam(net.parameters(), lr=train.learning_rate)
+
+    def _cuda_devices(self) -> list[torch.device]:
+        return [self.device] if self.device.type == "cuda" else []
+
+    # --- the run
+
+    def run(self) -> None:
+        """Train from the present position to the last epoch."""
+        if self.folder.records() or self.lines:
+            self.folder.cut_records(self.lines)
+        with torch.random.fork_rng(devices=self._cuda_devices()):
+            while self.epoch < self.config.train.epochs:
+                self._run_epoch()
+
+    def _run_epoch(self) -> None:
+        started = time.monotonic()
+        split = self.method.needs_partition(self.epoch)
+        self._set_learning_rate()
+        if not self.begun:
+            self.means = Means()
+            if split:
+                self._repartition()
+            self.begun = True
+        orders = {name: self._order(name, split) for name in NAMES}
+        sequence = self._sequence({name: len(order) for name, order in orders.items()})
+        if not sequence:
+            raise InputError(f"epoch {self.epoch + 1}: fewer than two pairs to train on")
+        phase = "co-training" if split else "all pairs"
+        self.display.epoch(self.epoch, self.config.train.epochs, phase, len(sequence), self.position)
+        while self.position < len(sequence):
+            name, index = sequence[self.position]
+            self._train_step(name, index, orders[name], split)
+            self.position += 1
+            self.step += 1
+            self.display.step()
+            if self.step % self.config.checkpoint.every_steps == 0 and self.position < len(sequence):
+                self.save()
+        self._check_finite()
+        self._finish_epoch(phase, {name: len(order) for name, order in orders.items()}, started)
+
+    def _order(self, name: str, split: bool) -> EpochOrder:
+        clean, noisy = self.data.pairs, self.data.pairs[:0]
+        if split:
+            partition = self.partitions[_other(name)]
+            is_clean = partition.clean[self.data.pairs]
+            clean, noisy = self.data.pairs[is_clean], self.data.pairs[~is_clean]
+        return EpochOrder(clean, noisy, self.config.train.batch_size, self.seed, name, self.epoch)
+
+    def _sequence(self, steps: dict[str, int]) -> list[tuple[str, int]]:
+        if self.config.train.order == "alternating":
+            return [(name, index) for name in NAMES for index in range(steps[name])]
+        return [
+            (name, index) for index in range(max(steps.values())) for name in NAMES if index < steps[name]
+        ]
+
+    def _train_step(self, name: str, index: int, order: EpochOrder, split: bool) -> None:
+        """One optimiser step of one network; its peer is only read."""
+        net, peer = self.nets[name], self.nets[_other(name)]
+        where = (name, self.epoch, index)
+        torch.manual_seed(derive(self.seed, "dropout", *where))
+        generator = torch_generator(self.seed, "augmentation", *where, device=self.device)
+        noisy = None
+        if split:
+            partition = self.partitions[_other(name)]
+            clean = self.data.batch(order.clean(index), generator, partition.elite)
+            noisy_pairs = order.noisy(index) if net.memory is not None else None
+            if noisy_pairs is not None:
+                noisy = self.data.batch(noisy_pairs, generator)
+            step = self.method.partition_step(net, peer, clean, noisy)
+        else:
+            step = self.method.all_pairs_step(net, self.data.batch(order.clean(index), generator), self.epoch)
+        optimizer = self.optimizers[name]
+        optimizer.zero_grad(set_to_none=True)
+        step.losses["total"].backward()  # type: ignore[no-untyped-call]
+        norm = torch.nn.utils.clip_grad_norm_(net.parameters(), self.config.train.gradient_clip)
+        optimizer.step()
+        if step.keep is not None and net.memory is not None:
+            net.memory.push(*step.keep)
+        self.means.add(f"gradient_norm_{name}", norm)
+        record_step(self.means, name, step, noisy, self.truth)
+        self._unchecked.append((name, index, step.losses["total"].detach()))
+        if self.device.type == "cpu" or len(self._unchecked) >= CHECK_EVERY:
+            self._check_finite()
+
+    def _check_finite(self) -> None:
+        """Stop at the first loss that is not finite, with its step and pairs; nothing of it was saved."""
+        unchecked, self._unchecked = self._unchecked, []
+        if not unchecked or bool(torch.stack([loss for *_, loss in unchecked]).isfinite().all()):
+            return
+        name, index, loss = next(entry for entry in unchecked if not bool(entry[2].isfinite()))
+        order = self._order(name, self.method.needs_partition(self.epoch))
+        pairs = ", ".join(map(str, order.clean(index).tolist()[:8]))
+        raise InputError(
+            f"{self.folder.path}: the loss of network {name} became {float(loss)} in epoch {self.epoch + 1}, step "
+            f"{index + 1} (clean pairs {pairs}, ...); the last checkpoint is whole; try a lower train.learning_rate"
+        )
+
+    def _set_learning_rate(self) -> None:
+        train = self.config.train
+        if train.schedule == "cosine":
+            factor = 0.5 * (1 + math.cos(math.pi * self.epoch / train.epochs))
+        else:
+            factor = train.step_factor ** (self.epoch // train.step_epochs)
+        self.learning_rate = train.learning_rate * factor
+        for optimizer in self.optimizers.values():
+            for group in optimizer.param_groups:
+                group["lr"] = self.learning_rate
+
+    # --- partition
+
+    def _repartition(self) -> None:
+        """Each network judges all pairs; the first time, both memories are filled from it."""
+        first = not self.partitions
+        for name, net in self.nets.items():
+            self.partitions[name] = self._partition(name, net)
+        if first and self.method.wants_prefill():
+            for name, net in self.nets.items():
+                self._prefill(name, net)
+
+    def _partition(self, name: str, net: Peer) -> Partition:
+        total = len(self.data.image_of_pair)
+        if self.config.noise.oracle:
+            return trust_all(self.data.pairs, total)
+        losses = score_pairs(
+            net.encoder, self.data, self.method.sample_losses, self.config.partition, self.seed
+        )
+        partition = make_partition(
+            losses[self.config.partition.loss], self.data.pairs, total, self.config.partition
+        )
+        for key, value in partition.figures.items():
+            self.means.add(f"{key}_{name}", value)
+        if partition.figures["single_mode"]:
+            log.warning(
+                "epoch %d, network %s: one Gaussian suffices for the losses; partition.single_mode=%s",
+                self.epoch + 1,
+                name,
+                self.config.partition.single_mode,
+            )
+        if self.truth is not None:
+            for key, value in partition_truth(losses, partition.clean, self.data.pairs, self.truth).items():
+                self.means.add(f"{key}_{name}", value)
+        return partition
+
+    def _prefill(self, name: str, net: Peer) -> None:
+        """Push the elite pairs of the first partition, as eval-mode embeddings, the newest M of a shuffled order."""
+        if net.memory is None:
+            return
+        partition = self.partitions[_other(name)]
+        chosen = torch.nonzero(partition.elite).flatten()
+        order = torch.randperm(len(chosen), generator=torch_generator(self.seed, "prefill", name))
+        chosen = chosen[order][-net.memory.capacity :]
+        groups = self.data.image_of_pair[chosen]
+        images = encode_images(net.encoder, self.data.images, self.device)[groups.to(self.device)]
+        texts = encode_texts(net.encoder, self.data.texts, self.device, chosen)
+        net.memory.push(images, texts, chosen.to(self.device), groups.to(self.device))
+
+    # --- end of an epoch, checkpoints
+
+    def _finish_epoch(self, phase: str, steps: dict[str, int], started: float) -> None:
+        encoders = {name: net.encoder for name, net in self.nets.items()}
+        rows, health = evaluate_split(encoders, self.dev, self.dev_texts, self.device)
+        record: dict[str, Any] = {
+            "epoch": self.epoch + 1,
+            "phase": phase,
+            "learning_rate": self.learning_rate,
+            "steps": steps,
+            "dev": rows,
+            **health,
+            **self.means.read(),
+        }
+        for name, net in self.nets.items():
+            if net.memory is not None:
+                record[f"memory_fill_{name}"] = len(net.memory) / net.memory.capacity
+        record["seconds"] = round(time.monotonic() - started, 2)
+        self.folder.append(record)
+        self.lines += 1
+        if rows["ensemble"]["rsum"] > self.best["rsum"]:
+            self.best = {"rsum": rows["ensemble"]["rsum"], "epoch": self.epoch + 1}
+            tensors = {
+                f"{name}.{key}": value for name in NAMES for key, value in encoders[name].state_dict().items()
+            }
+            save_tensors(self.folder.best_file, tensors, {**self.best, "dev": rows})
+        self.epoch += 1
+        self.position, self.begun = 0, False
+        self.save()
+        self.display.record(record)
+
+    def save(self) -> None:
+        """Write a checkpoint of the present position."""
+        self._check_finite()
+        tensors: dict[str, Tensor] = {}
+        for name, net in self.nets.items():
+            tensors |= {f"net.{name}.{key}": value for key, value in net.state_dict().items()}
+            tensors |= optimizer_tensors(self.optimizers[name], f"optimizer.{name}")
+        for name, partition in self.partitions.items():
+            tensors[f"partition.{name}.clean_prob"] = partition.clean_prob
+            tensors[f"partition.{name}.clean"] = partition.clean
+            tensors[f"partition.{name}.elite"] = partition.elite
+        meta = {
+            "epoch": self.epoch,
+            "position": self.position,
+            "begun": self.begun,
+            "step": self.step,
+            "lines": self.lines,
+            "best": self.best,
+            "means": self.means.state(),
+            "partitions": list(self.partitions),
+            "word_coverage": self.word_coverage,
+            "versions": versions(),
+        }
+        keep = self.config.checkpoint.keep
+        save_checkpoint(self.folder.checkpoints, self.step, tensors, meta, keep)
+
+    def resume(self) -> bool:
+        """Go back to the newest checkpoint; False when there is none yet and the run begins anew."""
+        found = checkpoints(self.folder.checkpoints)
+        if not found:
+            return False
+        tensors, meta = load_tensors(found[-1])
+        for name, net in self.nets.items():
+            prefix = f"net.{name}."
+            state = {key[len(prefix) :]: value for key, value in tensors.items() if key.startswith(prefix)}
+            net.load_state_dict(state)
+            load_optimizer(self.optimizers[name], tensors, f"optimizer.{name}")
+        self.partitions = {
+            name: Partition(*(tensors[f"partition.{name}.{part}"] for part in ("clean_prob", "clean", "elite")), {})
+            for name in meta["partitions"]
+        }
+        self.epoch, self.position, self.begun = meta["epoch"], meta["position"], meta["begun"]
+        self.step, self.lines, self.best = meta["step"], meta["lines"], meta["best"]
+        self.means = Means(meta["means"])
+        if meta["versions"] != versions():
+            log.warning(
+                "%s: written under other versions; the run goes on, but not bit-identically", found[-1]
+            )
+        return True
+
+
+def _other(name: str) -> str:
+    return "B" if name == "A" else "A"

@@ -1,0 +1,59 @@
+"""Which pairs a step sees: a pure function of seed, network, epoch and step, so that nothing need be saved."""
+
+import torch
+from torch import Tensor
+
+from in2r.seeds import torch_generator
+
+
+class EpochOrder:
+    """The batches of one network in one epoch.
+
+    Args:
+        clean: (n,) pair ids that are passed over once, in a fresh order.
+        noisy: (m,) pair ids that are cycled beside them, reshuffled at each turn.
+        batch_size: pairs in a batch; the noisy batch is smaller where the noisy set is.
+        seed: the run's seed.
+        names: what tells this order from others (network, epoch).
+    """
+
+    def __init__(self, clean: Tensor, noisy: Tensor, batch_size: int, seed: int, *names: str | int) -> None:
+        self.batch_size = batch_size
+        self._noisy = noisy
+        self._seed, self._names = seed, names
+        generator = torch_generator(seed, "clean order", *names)
+        self._clean = clean[torch.randperm(len(clean), generator=generator)]
+        self._turns: dict[int, Tensor] = {}
+
+    def __len__(self) -> int:
+        """Steps in the epoch; a last batch of one pair is left out: it has no negative and no batch statistics."""
+        full, rest = divmod(len(self._clean), self.batch_size)
+        return full + (rest > 1)
+
+    @property
+    def left_out(self) -> int:
+        """Pairs of this epoch's clean set that no batch holds (0 or 1)."""
+        return int(len(self._clean) % self.batch_size == 1)
+
+    def clean(self, step: int) -> Tensor:
+        """Return the pair ids of the step's clean batch."""
+        return self._clean[step * self.batch_size : (step + 1) * self.batch_size]
+
+    def noisy(self, step: int) -> Tensor | None:
+        """Return the pair ids of the step's noisy batch; None when there are fewer than two noisy pairs."""
+        total = len(self._noisy)
+        if total < 2:
+            return None
+        size = min(self.batch_size, total)
+        start, stop = step * size, (step + 1) * size
+        first, last = start // total, (stop - 1) // total
+        joined = torch.cat([self._turn(turn) for turn in range(first, last + 1)])
+        return joined[start - first * total : stop - first * total]
+
+    def _turn(self, turn: int) -> Tensor:
+        if turn not in self._turns:
+            generator = torch_generator(self._seed, "noisy order", *self._names, turn)
+            # only the last turns are needed again
+            self._turns = {key: value for key, value in self._turns.items() if key >= turn - 1}
+            self._turns[turn] = self._noisy[torch.randperm(len(self._noisy), generator=generator)]
+        return self._turns[turn]

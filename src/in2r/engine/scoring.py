@@ -1,0 +1,112 @@
+"""The partition: every training pair's loss, the mixture, the clean and the noisy set."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from in2r.encode import encode_images, encode_texts, evaluating
+from in2r.encoders import DualEncoder
+from in2r.engine.settings import PartitionConfig
+from in2r.engine.training_data import TrainingData
+from in2r.partition import elite, elite_threshold, fit_two_gaussians, split_pairs
+from in2r.seeds import torch_generator
+
+SampleLosses = Callable[[Tensor], dict[str, Tensor]]
+"""similarity (B, B) → named per-sample losses (B,)"""
+
+CHUNK = 16
+"""Loss batches whose captions are encoded together."""
+
+
+@dataclass(frozen=True)
+class Partition:
+    """One network's judgement of all training pairs; its peer trains on it."""
+
+    clean_prob: Tensor
+    """(N,) float32; 0 for pairs that are not trained on"""
+    clean: Tensor
+    """(N,) bool"""
+    elite: Tensor
+    """(N,) bool, clean pairs above τ_dyn, the mean clean probability of the clean set"""
+    figures: dict[str, float]
+    """what the fit says of itself, for the health record"""
+
+
+def score_pairs(
+    encoder: DualEncoder, data: TrainingData, losses: SampleLosses, config: PartitionConfig, seed: int
+) -> dict[str, Tensor]:
+    """Return each named per-sample loss (n,), in the order of `data.pairs`.
+
+    Eval mode; a pair's negatives are its batch mates in one fixed shuffled order, the same in every epoch and for both
+    networks. Images are encoded once. The last batch is filled up from the first pairs, so that every loss is taken
+    among equally many. With `config.augmented` the batches are augmented, as in the released code.
+    """
+    pairs = data.pairs
+    size = min(config.batch_size, len(pairs))
+    order = torch.randperm(len(pairs), generator=torch_generator(seed, "scoring order"))
+    padded = torch.cat([order, order[: -len(pairs) % size]])
+    images = None if config.augmented else encode_images(encoder, data.images, data.device)
+    found: dict[str, list[Tensor]] = {}
+    for start in range(0, len(padded), size * CHUNK):
+        chunk = pairs[padded[start : start + size * CHUNK]]
+        with evaluating(encoder):
+            if images is None:
+                batch = data.batch(
+                    chunk, torch_generator(seed, "scoring augmentation", start, device=data.device)
+                )
+                v = encoder.encode_images(batch.images, batch.image_mask)
+                u = encoder.encode_texts(batch.texts, batch.text_mask)
+            else:
+                v = images[data.image_of_pair[chunk].to(data.device)]
+                u = encode_texts(encoder, data.texts, data.device, chunk)
+            for v_batch, u_batch in zip(torch.split(v, size), torch.split(u, size), strict=True):
+                for name, values in losses(v_batch @ u_batch.T).items():
+                    found.setdefault(name, []).append(values)
+    result = {}
+    for name, parts in found.items():
+        values = torch.cat(parts)[: len(pairs)].cpu()
+        result[name] = torch.empty_like(values)
+        result[name][order] = values
+    return result
+
+
+def make_partition(losses: Tensor, pairs: Tensor, total: int, config: PartitionConfig) -> Partition:
+    """Fit the mixture to per-sample losses (n,) of `pairs` and split them (in2r.md, Phase 2, step 1)."""
+    fit = fit_two_gaussians(
+        losses.numpy(), max_iter=config.max_iter, tol=config.tol, reg_covar=config.reg_covar
+    )
+    prob = torch.as_tensor(fit.clean_probability, dtype=torch.float32)
+    figures = {
+        "estimated_noise_rate": float(fit.noise_rate),
+        "mean_clean_prob": float(prob.mean()),
+        "single_mode": float(fit.single_mode),
+        "posterior_was_monotone": float(fit.monotone),
+    }
+    if fit.single_mode and config.single_mode == "keep":
+        prob = torch.ones_like(prob)
+    clean = torch.as_tensor(split_pairs(prob.double().numpy(), config.threshold, config.minimum_noisy_share))
+    if clean.sum() < 2:
+        # nothing is trusted: go on with the lowest losses, so that something can be learnt, and say so
+        clean = torch.zeros_like(clean)
+        clean[torch.argsort(losses, stable=True)[: max(2, len(losses) // 100)]] = True
+        figures["clean_set_was_empty"] = 1.0
+    figures["clean_fraction"] = float(clean.float().mean())
+    return _spread(prob, clean, pairs, total, figures)
+
+
+def trust_all(pairs: Tensor, total: int) -> Partition:
+    """Count all of `pairs` as clean (the oracle's partition)."""
+    ones = torch.ones(len(pairs))
+    return _spread(ones, ones.bool(), pairs, total, {"clean_fraction": 1.0})
+
+
+def _spread(prob: Tensor, clean: Tensor, pairs: Tensor, total: int, figures: dict[str, float]) -> Partition:
+    all_prob, all_clean = torch.zeros(total), torch.zeros(total, dtype=torch.bool)
+    all_prob[pairs], all_clean[pairs] = prob, clean
+    all_elite = torch.zeros_like(all_clean)
+    trusted = prob[clean].double().numpy()
+    tau = elite_threshold(trusted)
+    all_elite[pairs[clean]] = torch.as_tensor(elite(trusted, tau))
+    return Partition(all_prob, all_clean, all_elite, {**figures, "tau": tau})

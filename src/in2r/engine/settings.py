@@ -1,0 +1,195 @@
+"""All settings of a run: `in2r config show` prints them with their defaults and reasons."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Literal
+
+from in2r.build import ModelConfig
+from in2r.config import fill, key, merge, parse_overrides, read_yaml
+from in2r.errors import InputError
+from in2r.methods import MethodConfig
+from in2r.methods.in2r import In2rConfig
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Section `data`."""
+
+    path: str = key("", "folder of the data set (precomp layout, or a pair table with features)")
+    layout: Literal["auto", "precomp", "table"] = key("auto", "layout of the folder; auto looks at its files")
+    dev_rule: Literal["scan", "ncr", "full"] = key(
+        "scan",
+        "part of a precomp dev split that is used: scan = 1,000 images; ncr = the field's slip (200 on "
+        "Flickr30K); full",
+    )
+    caption_vectors: str | None = key(
+        None,
+        "use precomputed caption vectors: the suffix in {split}_SUFFIX.npy, or auto for a pair table's captions.npy",
+    )
+    split_seed: int = key(
+        0, "seed of the image-grouped split that is drawn where a pair table has none", low=0
+    )
+    vocabulary: str | None = key(None, "vocabulary file (JSON); null = built from the training captions")
+    min_count: int = key(4, "words rarer than this become <unk> (the field's)", low=1)
+    word_vectors: str | None = key(
+        None, "GloVe text file for the initial word embeddings; null = uniform ±0.1"
+    )
+
+
+@dataclass(frozen=True)
+class NoiseConfig:
+    """Section `noise`: mismatches injected on purpose, for measuring."""
+
+    index: str | None = key(None, "index file (see `in2r noise make`); null = the pairs as they are")
+    level: Literal["caption", "image"] | None = key(
+        None, "declared protocol; the file is refused if it differs"
+    )
+    ratio: float | None = key(None, "declared ratio; the file is refused if it differs", low=0, high=1)
+    oracle: bool = key(
+        False, "train on the truly matching pairs only: a ceiling that uses the truth, marked in every result"
+    )
+
+
+@dataclass(frozen=True)
+class PartitionConfig:
+    """Section `partition`: clean and noisy sets, made anew each epoch by each network for its peer."""
+
+    loss: Literal["sce", "triplet-mean"] = key("sce", "per-sample loss that is fitted; both are recorded")
+    threshold: float = key(0.5, "clean = clean probability above this (released code)", low=0, high=1)
+    minimum_noisy_share: float = key(
+        0.0,
+        "share that counts as noisy when nothing is below the threshold (released code: 0.01)",
+        low=0,
+        high=0.5,
+    )
+    augmented: bool = key(False, "score augmented batches, as the released code does; false: stable losses")
+    batch_size: int = key(128, "pairs that are each other's negatives in a per-sample loss", low=2)
+    single_mode: Literal["keep", "split"] = key(
+        "keep",
+        "when one Gaussian suffices: keep = all pairs count as clean; split = follow the two components",
+    )
+    max_iter: int = key(10, "EM iterations (released code)", low=1)
+    tol: float = key(1e-2, "EM stops below this gain (released code)", above=0)
+    reg_covar: float = key(5e-4, "added to each variance (released code)", above=0)
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """Section `train`."""
+
+    seed: int = key(0, "seed of everything drawn in the run", low=0)
+    epochs: int = key(45, "epochs in all, the warm-up's included (paper: 5 + 40)", low=1)
+    batch_size: int = key(128, "pairs in a batch (paper)", low=2)
+    optimizer: Literal["adam", "adamw"] = key("adam", "optimiser (paper: Adam; released code: AdamW)")
+    learning_rate: float = key(5e-4, "learning rate (paper)", above=0)
+    weight_decay: float = key(0.0, "decay of AdamW (released code: 1e-4)", low=0)
+    schedule: Literal["cosine", "step"] = key(
+        "cosine", "cosine over all epochs, set per epoch (paper); or step"
+    )
+    step_epochs: int = key(15, "schedule step: epochs between two cuts (released code)", low=1)
+    step_factor: float = key(0.1, "schedule step: factor of a cut (released code)", above=0, high=1)
+    gradient_clip: float = key(2.0, "largest gradient norm (released code)", above=0)
+    order: Literal["interleaved", "alternating"] = key(
+        "interleaved", "a step of A, a step of B; or a whole epoch of A, then one of B (released code)"
+    )
+    initial_weights: Literal["copy", "independent"] = key(
+        "copy", "B starts as a copy of A (released code), so that A can query B's memory; or on its own"
+    )
+    region_drop: float = key(0.2, "share of regions left out in training (VSE∞)", low=0, high=0.95)
+    word_drop: float = key(
+        0.2, "share of words touched in training: half masked, 10 % random, 40 % deleted", low=0, high=0.95
+    )
+    device: str = key("auto", "auto, cpu, cuda, cuda:1, mps: where everything runs")
+    threads: int | None = key(None, "CPU threads; null = PyTorch's default", low=1)
+
+
+@dataclass(frozen=True)
+class CheckpointConfig:
+    """Section `checkpoint`."""
+
+    every_steps: int = key(
+        1000, "steps between two checkpoints within an epoch (one more at each epoch's end)", low=1
+    )
+    keep: int = key(2, "newest checkpoints that stay on disk", low=1)
+
+
+@dataclass(frozen=True)
+class RecordConfig:
+    """Section `record`."""
+
+    tensorboard: bool = key(False, "also write TensorBoard events (needs the extra `tensorboard`)")
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """Everything that decides a run."""
+
+    data: DataConfig = field(default_factory=DataConfig)
+    noise: NoiseConfig = field(default_factory=NoiseConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    method: MethodConfig = field(default_factory=In2rConfig)
+    partition: PartitionConfig = field(default_factory=PartitionConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+    checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
+    record: RecordConfig = field(default_factory=RecordConfig)
+
+
+def presets() -> list[str]:
+    """Return the names of the settings that come with the package."""
+    return sorted(
+        Path(str(item)).stem
+        for item in files("in2r").joinpath("presets").iterdir()
+        if str(item).endswith(".yaml")
+    )
+
+
+def load_config(
+    source: str | Path | None = None, overrides: Iterable[str] = (), **sections: Any
+) -> RunConfig:
+    """Resolve a run's settings: a preset's name or a YAML file, then sections, then `key=value` overrides.
+
+    Raises:
+        InputError: every fault of every section, in one line.
+    """
+    values = merge(merge(_source(source), sections), parse_overrides(overrides))
+    return resolve(values)
+
+
+def resolve(values: Mapping[str, Any]) -> RunConfig:
+    """Fill a RunConfig from nested mappings; the method's own keys follow from `method.name`."""
+    config = fill(RunConfig, values)
+    _check(config)
+    return config
+
+
+def _source(source: str | Path | None) -> dict[str, Any]:
+    if source is None:
+        return {}
+    if Path(source).is_file():
+        values = read_yaml(source)
+        base = values.pop("preset", None)
+        return merge(_source(base), values) if base is not None else values
+    packaged = files("in2r").joinpath("presets", f"{source}.yaml")
+    if not packaged.is_file():
+        raise InputError(f"{source}: neither a file nor a preset; presets: {', '.join(presets())}")
+    return read_yaml(str(packaged))
+
+
+def _check(config: RunConfig) -> None:
+    """Refuse settings that contradict each other."""
+    method = config.method
+    if isinstance(method, In2rConfig):
+        if method.rectifier == "refiner" and config.model.dim % method.refiner_heads:
+            raise InputError(
+                f"configuration: `model.dim` ({config.model.dim}) must be a multiple of `method.refiner_heads` "
+                f"({method.refiner_heads})"
+            )
+        if method.memory_size is not None and method.memory_size < method.num_neighbors:
+            raise InputError(
+                f"configuration: `method.memory_size` ({method.memory_size}) must be at least "
+                f"`method.num_neighbors` ({method.num_neighbors})"
+            )
+    if config.noise.oracle and config.noise.index is None:
+        raise InputError("configuration: `noise.oracle` needs a `noise.index` to know the truth from")

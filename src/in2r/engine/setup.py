@@ -1,0 +1,138 @@
+"""From settings to data: everything that training, evaluation and scoring of a run share."""
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from in2r.build import Inputs, text_kind
+from in2r.data.features import Features, require_finite
+from in2r.data.pairs import DataSource, PairSet, open_data
+from in2r.data.vocabulary import PackedTokens, Vocabulary
+from in2r.engine.settings import RunConfig
+from in2r.engine.training_data import TrainingData
+from in2r.errors import InputError
+from in2r.noise import NoiseIndex, load_index
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Setup:
+    """The opened data of a run."""
+
+    config: RunConfig
+    source: DataSource
+    train: PairSet
+    vocabulary: Vocabulary | None
+    noise: NoiseIndex | None
+    inputs: Inputs
+    device: torch.device
+
+    def texts(self, split: PairSet) -> Features | PackedTokens:
+        """Return a split's captions as the text encoder takes them."""
+        if self.vocabulary is None:
+            assert split.caption_vectors is not None
+            return split.caption_vectors
+        assert split.captions is not None
+        return self.vocabulary.encode(split.captions)
+
+    def split(self, name: str) -> PairSet:
+        """Open a split, checked."""
+        split = self.source.split(name)
+        check_split(split, self.vocabulary is None)
+        return split
+
+    def training_data(self) -> TrainingData:
+        """Return the training pairs as batches; in an oracle run only the truly matching ones."""
+        given = self.train.image_of_caption if self.noise is None else self.noise.index
+        pairs = torch.arange(len(given))
+        if self.config.noise.oracle:
+            assert self.noise is not None
+            pairs = pairs[torch.as_tensor(self.noise.clean)]
+        if len(pairs) < 2:
+            raise InputError(f"{self.source.path}: {len(pairs)} training pairs, at least two are needed")
+        return TrainingData(
+            images=self.train.images,
+            texts=self.texts(self.train),
+            image_of_pair=torch.as_tensor(given),
+            pairs=pairs,
+            device=self.device,
+            region_drop=self.config.train.region_drop,
+            word_drop=self.config.train.word_drop,
+            vocabulary_size=0 if self.vocabulary is None else len(self.vocabulary),
+            mask_id=0 if self.vocabulary is None else self.vocabulary.mask_id,
+        )
+
+    def noise_record(self) -> dict[str, Any] | None:
+        """Describe the injected noise for results, or None."""
+        if self.noise is None:
+            return None
+        return {
+            "file": Path(str(self.config.noise.index)).name,
+            "level": self.noise.level,
+            "nominal": self.noise.nominal,
+            "seed": self.noise.seed,
+            "sha256": self.noise.sha256,
+            "oracle": self.config.noise.oracle,
+            **self.noise.statistics(),
+        }
+
+
+def open_setup(config: RunConfig, device: torch.device, vocabulary: Vocabulary | None = None) -> Setup:
+    """Open the data of a run and check it.
+
+    Args:
+        config: the run's settings.
+        device: where it will compute.
+        vocabulary: the run's own vocabulary where it exists already; else it is read or built from the settings.
+
+    Raises:
+        InputError: whatever cannot be used, with its place.
+    """
+    data = config.data
+    if not data.path:
+        raise InputError("configuration: `data.path` is empty; give the folder of the data set")
+    source = open_data(
+        data.path,
+        layout=data.layout,
+        dev_rule=data.dev_rule,
+        caption_vectors=data.caption_vectors,
+        split_seed=data.split_seed,
+    )
+    train = source.split("train")
+    kind = text_kind(config.model, "vectors" if train.caption_vectors is not None else "words")
+    check_split(train, kind == "vectors")
+    if kind == "words" and vocabulary is None:
+        assert train.captions is not None
+        vocabulary = (
+            Vocabulary.load(data.vocabulary)
+            if data.vocabulary
+            else Vocabulary.build(train.captions, data.min_count)
+        )
+    noise = None
+    if config.noise.index is not None:
+        noise = load_index(
+            config.noise.index, train.image_of_caption, level=config.noise.level, ratio=config.noise.ratio
+        )
+    if kind == "words":
+        assert vocabulary is not None
+        inputs = Inputs(train.images.dim, "words", len(vocabulary))
+    else:
+        assert train.caption_vectors is not None
+        inputs = Inputs(train.images.dim, "vectors", train.caption_vectors.dim)
+    return Setup(config, source, train, vocabulary if kind == "words" else None, noise, inputs, device)
+
+
+def check_split(split: PairSet, vectors: bool) -> None:
+    """Refuse a split that cannot be used: too small, without captions, with NaN or infinite features."""
+    if len(split.images) < 2:
+        raise InputError(f"{split.name}: {len(split.images)} images; at least two are needed")
+    if not vectors and split.captions is None:
+        raise InputError(f"{split.name}: no captions as text; set data.caption_vectors to use their vectors")
+    require_finite(split.images)
+    if vectors:
+        assert split.caption_vectors is not None
+        require_finite(split.caption_vectors)

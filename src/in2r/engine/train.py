@@ -1,0 +1,175 @@
+"""Begin a run, or go on with one: the two entry points of training."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from in2r.data.vocabulary import Vocabulary
+from in2r.engine.device import resolve_device
+from in2r.engine.loop import Display, Trainer
+from in2r.engine.plan import Plan, make_plan
+from in2r.engine.run import RunFolder, versions
+from in2r.engine.settings import RunConfig
+from in2r.engine.setup import Setup, open_setup
+from in2r.errors import InputError
+
+log = logging.getLogger(__name__)
+
+
+class Silent:
+    """A display that shows nothing."""
+
+    def plan(self, plan: Plan) -> None:
+        """Show nothing."""
+
+    def epoch(self, epoch: int, epochs: int, phase: str, steps: int, done: int) -> None:
+        """Show nothing."""
+
+    def step(self) -> None:
+        """Show nothing."""
+
+    def record(self, record: dict[str, Any]) -> None:
+        """Show nothing."""
+
+
+def start_run(
+    path: str | Path,
+    config: RunConfig,
+    display: Display | None = None,
+    on_plan: Callable[[Plan], None] | None = None,
+) -> RunFolder:
+    """Train a new run in a new folder, to the end.
+
+    Args:
+        path: the run folder; must not hold a run yet.
+        config: the resolved settings.
+        display: who is told how it goes on.
+        on_plan: is given the plan before the first step.
+
+    Raises:
+        InputError: the folder holds a run, or the data cannot be used.
+    """
+    folder = RunFolder(path)
+    if folder.exists():
+        raise InputError(f"{folder.path}: holds a run already; `in2r resume {folder.path}` goes on with it")
+    _use_threads(config)
+    setup = open_setup(_absolute(config), resolve_device(config.train.device))
+    with folder.locked():
+        if setup.vocabulary is not None:
+            setup.vocabulary.save(folder.vocabulary_file)
+        trainer = Trainer(folder, setup, display or Silent())
+        plan = make_plan(trainer)
+        folder.write_info(_describe(setup, trainer, plan))
+        folder.write_config(setup.config)  # last: from here on the folder holds a run
+        if on_plan is not None:
+            on_plan(plan)
+        _finish(folder, trainer)
+    return folder
+
+
+def resume_run(path: str | Path, display: Display | None = None, *, force: bool = False) -> RunFolder:
+    """Go on with an interrupted run; a finished one stays as it is.
+
+    Args:
+        path: the run folder.
+        display: who is told how it goes on.
+        force: go on although the data are not those that the run began with.
+
+    Raises:
+        InputError: no run is here, another process works on it, or its data have changed.
+    """
+    folder = RunFolder(path).require()
+    with folder.locked():
+        setup = reopen(folder, force=force)
+        trainer = Trainer(folder, setup, display or Silent())
+        trainer.resume()
+        _finish(folder, trainer)
+    return folder
+
+
+def reopen(folder: RunFolder, *, device: str | None = None, force: bool = False) -> Setup:
+    """Open the data of a run again and check that they are the same.
+
+    Args:
+        folder: the run.
+        device: another device than the run's setting.
+        force: only warn where data or noise differ.
+
+    Raises:
+        InputError: features, captions or noise index differ from those that the run was begun with.
+    """
+    config, info = folder.config(), folder.info()
+    _use_threads(config)
+    vocabulary = Vocabulary.load(folder.vocabulary_file) if folder.vocabulary_file.is_file() else None
+    if vocabulary is not None and vocabulary.hash != info["vocabulary"]["hash"]:
+        raise InputError(
+            f"{folder.vocabulary_file}: vocabulary differs from the run's (hash {vocabulary.hash[:12]}, {len(vocabulary)} "
+            f"words; the run has {info['vocabulary']['hash'][:12]}, {info['vocabulary']['words']} words)"
+        )
+    setup = open_setup(config, resolve_device(device or config.train.device), vocabulary)
+    now = setup.source.fingerprint()["hash"]
+    faults = []
+    if now != info["data"]["fingerprint"]["hash"]:
+        faults.append(
+            f"the data at {setup.source.path} ({now[:12]}, the run began with "
+            f"{info['data']['fingerprint']['hash'][:12]})"
+        )
+    noise = setup.noise_record()
+    if (noise or {}).get("sha256") != (info["noise"] or {}).get("sha256"):
+        faults.append(f"the noise index {config.noise.index}")
+    if faults and not force:
+        raise InputError(
+            f"{folder.path}: changed since the run began: {' and '.join(faults)}; --force goes on all the same"
+        )
+    for fault in faults:
+        log.warning("%s: changed since the run began: %s; going on as forced", folder.path, fault)
+    return setup
+
+
+def _finish(folder: RunFolder, trainer: Trainer) -> None:
+    trainer.run()
+
+
+def _describe(setup: Setup, trainer: Trainer, plan: Plan) -> dict[str, Any]:
+    vocabulary = setup.vocabulary
+    return {
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "versions": versions(),
+        "device": str(setup.device),
+        "device_name": torch.cuda.get_device_name(setup.device) if setup.device.type == "cuda" else None,
+        "threads": torch.get_num_threads(),
+        "seed": setup.config.train.seed,
+        "method": trainer.method.name,
+        "data": {"path": str(setup.source.path), "fingerprint": setup.source.fingerprint()},
+        "noise": setup.noise_record(),
+        "vocabulary": None if vocabulary is None else {"hash": vocabulary.hash, "words": len(vocabulary)},
+        "word_vectors": trainer.word_coverage,
+        "training_pairs": len(trainer.data.pairs),
+        "memory_size": getattr(trainer.method, "memory_size", None),
+        "plan": plan.record(),
+    }
+
+
+def _use_threads(config: RunConfig) -> None:
+    if config.train.threads is not None:
+        torch.set_num_threads(config.train.threads)
+
+
+def _absolute(config: RunConfig) -> RunConfig:
+    """Make the paths of a config absolute, so that a run can be resumed from any folder."""
+
+    def path(value: str | None) -> str | None:
+        return None if value is None else str(Path(value).expanduser().absolute())
+
+    data = replace(
+        config.data,
+        path=str(path(config.data.path or None) or ""),
+        vocabulary=path(config.data.vocabulary),
+        word_vectors=path(config.data.word_vectors),
+    )
+    return replace(config, data=data, noise=replace(config.noise, index=path(config.noise.index)))

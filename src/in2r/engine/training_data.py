@@ -1,0 +1,55 @@
+"""The training pairs as batches on the device."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from in2r.data.augment import augment_words, drop_regions
+from in2r.data.features import Features
+from in2r.data.vocabulary import PackedTokens
+from in2r.methods import Batch
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """N training pairs: features, texts, and the image that each caption is given."""
+
+    images: Features
+    texts: Features | PackedTokens
+    image_of_pair: Tensor
+    """(N,) int64, after any injected noise"""
+    pairs: Tensor
+    """(n,) int64, the pairs that are trained on: all N, or the truly matching ones in an oracle run"""
+    device: torch.device
+    region_drop: float
+    word_drop: float
+    vocabulary_size: int
+    mask_id: int
+
+    def batch(
+        self, pairs: Tensor, generator: torch.Generator | None = None, elite: Tensor | None = None
+    ) -> Batch:
+        """Gather pairs (B,) int64; with a generator, regions and words are augmented.
+
+        Args:
+            pairs: ids of the pairs, on the CPU.
+            generator: draws of the augmentation; None = none.
+            elite: (N,) bool, which pairs may enter the memory, on the CPU.
+        """
+        groups = self.image_of_pair[pairs]
+        images, image_mask = self.images.gather(groups, self.device)
+        texts, text_mask = self.texts.gather(pairs, self.device)
+        if generator is not None and self.region_drop > 0 and images.shape[1] > 1:
+            image_mask = drop_regions(
+                image_mask, (images.shape[0], images.shape[1]), generator, self.region_drop
+            )
+        if generator is not None and self.word_drop > 0 and isinstance(self.texts, PackedTokens):
+            assert text_mask is not None
+            texts, text_mask = augment_words(
+                texts, text_mask, generator, self.vocabulary_size, self.mask_id, self.word_drop
+            )
+        chosen = None if elite is None else elite[pairs].to(self.device)
+        return Batch(
+            pairs.to(self.device), groups.to(self.device), images, image_mask, texts, text_mask, chosen
+        )

@@ -1,0 +1,213 @@
+"""IN²R: rectify mismatched pairs by the neighbours that their image, or their text, has among trusted pairs.
+
+"Intra-Modal Neighbors Never Lie", ICML 2026. Read top to bottom: settings, warm-up (Eq. 1), total (Eq. 12), clean
+loss (Eqs. 2-5), rectification (Eqs. 6-11). Letters as in the paper: v, u are unit-norm image and text embeddings
+(B, D); t_hat, v_hat the prototypes; q a soft target.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from in2r.config import key
+from in2r.losses import prototype_contrast_loss, rectification_loss, sce_loss, soft_target, triplet_loss
+from in2r.memory import MemoryBank, Neighbors
+from in2r.methods.base import Batch, Peer, Step
+from in2r.refiners import GraphRefiner, MeanRefiner, Top1Refiner
+
+
+@dataclass(frozen=True)
+class In2rConfig:
+    """Section `method` for name = in2r."""
+
+    name: Literal["in2r"] = key("in2r", "the method")
+    warmup_epochs: int = key(5, "epochs of warm-up on all pairs (paper)", low=0)
+    ce_weight: float = key(1.0, "α of Eq. 1: weight of cross-entropy (paper)", low=0)
+    rce_weight: float = key(1.0, "β of Eq. 1: weight of reverse cross-entropy (paper)", low=0)
+    epsilon: float = key(1e-7, "ε inside the logarithm of reverse cross-entropy (released code)", above=0)
+    warmup_temperature: float = key(0.05, "τ of the warm-up loss (paper)", above=0)
+    margin: float = key(0.2, "margin m of Eq. 3 (paper)", low=0)
+    intra_margin: float = key(0.2, "margin of Eq. 4 (paper; released code: 0.3)", low=0)
+    lambda_intra: float = key(
+        0.5, "λ_intra of Eq. 5 (the paper's headline row; its settings say 0.1, its code 1.0)", low=0
+    )
+    gamma: float = key(1.0, "γ of Eq. 12: weight of rectification (paper)", low=0)
+    num_neighbors: int = key(5, "K of Eq. 6 (paper)", low=1)
+    rectifier: Literal["refiner", "mean", "top1", "none"] = key(
+        "refiner", "how the K neighbours become a prototype; none discards noisy pairs"
+    )
+    refiner_heads: int = key(4, "attention heads of the refiner (paper)", low=1)
+    refiner_dropout: float = key(0.1, "dropout of Eq. 7-8", low=0, high=0.95)
+    refiner_sharing: Literal["shared", "per-direction"] = key(
+        "shared", "one refiner for both directions (paper), or one each (released code)"
+    )
+    rectification: Literal["soft-target", "prototype-contrast"] = key(
+        "soft-target", "Eq. 10-11, or the prototype as the positive of a contrastive loss (released code)"
+    )
+    rectification_temperature: float = key(0.05, "τ of Eq. 10-11 (paper)", above=0)
+    candidates: Literal["noisy", "both"] = key(
+        "noisy", "the 'current batch' of Eq. 10: the noisy batch, or clean and noisy together"
+    )
+    memory_size: int | None = key(
+        None, "M; null = memory_share × training pairs, at most memory_limit", low=1
+    )
+    memory_share: float = key(
+        0.45, "share of the training pairs that M covers (the paper's 65,536 / 145,000)", above=0
+    )
+    memory_limit: int = key(65536, "largest M chosen from memory_share (the paper's M on Flickr30K)", low=1)
+    memory_unique: bool = key(False, "a pair's newest memory entry replaces its older one")
+    memory_prefill: bool = key(
+        True,
+        "fill both memories from the first partition: the first epoch rectifies (released code: false)",
+    )
+    memory_exclude_self: bool = key(
+        False, "leave the query's own image (image queries) and own pair (text queries) out of its neighbours"
+    )
+    mask_same_image: bool = key(False, "pairs of the same image are no negatives of each other")
+
+
+class In2r:
+    """The method; stateless but for its settings and the memory's size."""
+
+    def __init__(self, config: In2rConfig, pairs: int) -> None:
+        self.config = config
+        self.name = "discard" if config.rectifier == "none" else "in2r"
+        share = min(int(config.memory_share * pairs), config.memory_limit)
+        self.memory_size = config.memory_size or max(share, config.num_neighbors)
+
+    def parts(self, dim: int) -> tuple[nn.ModuleDict, MemoryBank | None]:
+        """Make one network's refiner(s) and memory."""
+        c = self.config
+        if c.rectifier == "none":
+            return nn.ModuleDict(), None
+        names = ["i2t"] if c.refiner_sharing == "shared" else ["i2t", "t2i"]
+        refiners = nn.ModuleDict({name: self._refiner(dim) for name in names})
+        return refiners, MemoryBank(self.memory_size, dim, c.memory_unique)
+
+    def _refiner(self, dim: int) -> nn.Module:
+        c = self.config
+        if c.rectifier == "mean":
+            return MeanRefiner()
+        return (
+            Top1Refiner() if c.rectifier == "top1" else GraphRefiner(dim, c.refiner_heads, c.refiner_dropout)
+        )
+
+    def needs_partition(self, epoch: int) -> bool:
+        """Phase 2 begins after the warm-up."""
+        return epoch >= self.config.warmup_epochs
+
+    def wants_prefill(self) -> bool:
+        """Say whether the first partition fills the memories."""
+        return self.config.memory_prefill and self.config.rectifier != "none"
+
+    def sample_losses(self, similarity: Tensor) -> dict[str, Tensor]:
+        """Both candidates for the partition: the warm-up loss, and the hinge averaged over all negatives."""
+        c = self.config
+        return {
+            "sce": sce_loss(
+                similarity, c.warmup_temperature, c.ce_weight, c.rce_weight, c.epsilon, reduction="none"
+            ),
+            "triplet-mean": triplet_loss(similarity, c.margin, negatives="mean", reduction="none"),
+        }
+
+    def all_pairs_step(self, net: Peer, batch: Batch, epoch: int) -> Step:
+        """Phase 1: L_robust = ½ [L_sce(y, p_i2t) + L_sce(y, p_t2i)] over all pairs (Eq. 1)."""
+        c = self.config
+        v, u = net.embed(batch)
+        robust = sce_loss(
+            v @ u.T, c.warmup_temperature, c.ce_weight, c.rce_weight, c.epsilon, ignore=self._ignored(batch)
+        )
+        return Step({"sce": robust, "total": robust})
+
+    def partition_step(self, net: Peer, peer: Peer, clean: Batch, noisy: Batch | None) -> Step:
+        """Phase 2: L_total = L_clean + γ L_rect (Eq. 12); the peer is only read."""
+        v, u = net.embed(clean)
+        losses = self._clean_loss(net, clean, v, u)
+        step = Step(losses)
+        if net.memory is not None:
+            chosen = clean.elite
+            assert chosen is not None
+            step.keep = (v.detach()[chosen], u.detach()[chosen], clean.pairs[chosen], clean.groups[chosen])
+            self._rectify(net, peer, noisy, (v, u), step)
+        losses["total"] = losses["clean"]
+        if "rect" in losses:
+            losses["total"] = losses["clean"] + self.config.gamma * losses["rect"]  # Eq. 12
+        return step
+
+    def _clean_loss(self, net: Peer, clean: Batch, v: Tensor, u: Tensor) -> dict[str, Tensor]:
+        c = self.config
+        ignore = self._ignored(clean)
+        inter = triplet_loss(v @ u.T, c.margin, ignore=ignore)  # Eq. 3
+        if c.lambda_intra == 0:
+            return {"inter": inter, "clean": inter}
+        v_drop, u_drop = net.embed(clean)  # the same batch under another dropout mask
+        image = triplet_loss(v @ v_drop.T, c.intra_margin, ignore=ignore)  # Eq. 4
+        text = triplet_loss(u @ u_drop.T, c.intra_margin, ignore=ignore)
+        return {
+            "inter": inter,
+            "intra_image": image,
+            "intra_text": text,
+            "clean": inter + c.lambda_intra * (image + text),  # Eq. 5
+        }
+
+    def _rectify(
+        self, net: Peer, peer: Peer, noisy: Batch | None, clean: tuple[Tensor, Tensor], step: Step
+    ) -> None:
+        """Add L_rect of the noisy batch to the step, or note why there is none."""
+        c = self.config
+        memory = peer.memory
+        assert memory is not None
+        if noisy is None or len(memory) < c.num_neighbors:
+            step.notes["unrectified_steps"] = 1.0
+            return
+        v, u = net.embed(noisy)
+        step.near_images = self._neighbors(memory, v, noisy, "image")  # Eq. 6
+        step.near_texts = self._neighbors(memory, u, noisy, "text")
+        found = torch.isfinite(step.near_images.scores[:, -1]) & torch.isfinite(step.near_texts.scores[:, -1])
+        t_hat = net.refiners["i2t"](step.near_images.texts)  # Eqs. 7-9
+        v_hat = net.refiners["t2i" if "t2i" in net.refiners else "i2t"](step.near_texts.images)
+        rect = self._rectification(v, u, t_hat, v_hat, clean)
+        # a query whose exclusions leave fewer than K neighbours has no prototype
+        step.losses["rect"] = (rect * found).sum() / found.sum().clamp(min=1)
+
+    def _neighbors(
+        self, memory: MemoryBank, query: Tensor, batch: Batch, by: Literal["image", "text"]
+    ) -> Neighbors:
+        c = self.config
+        own_image = batch.groups if c.memory_exclude_self and by == "image" else None
+        own_pair = batch.pairs if c.memory_exclude_self and by == "text" else None
+        return memory.nearest(
+            query.detach(), c.num_neighbors, by=by, exclude_groups=own_image, exclude_ids=own_pair
+        )
+
+    def _rectification(
+        self, v: Tensor, u: Tensor, t_hat: Tensor, v_hat: Tensor, clean: tuple[Tensor, Tensor]
+    ) -> Tensor:
+        """Return the per-sample rectification loss (B,)."""
+        c = self.config
+        weights = (c.ce_weight, c.rce_weight, c.epsilon)
+        if c.rectification == "prototype-contrast":
+            return prototype_contrast_loss(
+                v @ t_hat.T, u @ v_hat.T, c.rectification_temperature, *weights, reduction="none"
+            )
+        texts, images = u, v
+        if c.candidates == "both":
+            images, texts = torch.cat([v, clean[0]]), torch.cat([u, clean[1]])
+        q_i2t = soft_target(t_hat, texts, c.rectification_temperature)  # Eq. 10
+        q_t2i = soft_target(v_hat, images, c.rectification_temperature)
+        return rectification_loss(  # Eq. 11
+            v @ texts.T,
+            q_i2t,
+            q_t2i,
+            c.rectification_temperature,
+            *weights,
+            reduction="none",
+            similarity_t2i=u @ images.T,
+        )
+
+    def _ignored(self, batch: Batch) -> Tensor | None:
+        if not self.config.mask_same_image:
+            return None
+        return batch.groups[:, None] == batch.groups[None, :]

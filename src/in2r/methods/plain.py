@@ -1,0 +1,90 @@
+"""The plain baselines: one loss on all pairs, as if every pair belonged together."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import Tensor, nn
+
+from in2r.config import key
+from in2r.losses import sce_loss, triplet_loss
+from in2r.memory import MemoryBank
+from in2r.methods.base import Batch, Peer, Step
+from in2r.methods.in2r import In2r, In2rConfig
+
+
+@dataclass(frozen=True)
+class TripletConfig:
+    """Section `method` for name = triplet: the backbone as it is trained on clean data."""
+
+    name: Literal["triplet"] = key("triplet", "the method")
+    warmup_epochs: int = key(
+        1, "first epochs with all negatives (mean) in place of the hardest one (VSE∞: 1)", low=0
+    )
+    margin: float = key(0.2, "margin m of Eq. 2", low=0)
+
+
+@dataclass(frozen=True)
+class SceConfig:
+    """Section `method` for name = sce: IN²R's warm-up loss alone, to the end."""
+
+    name: Literal["sce"] = key("sce", "the method")
+    ce_weight: float = key(1.0, "α of Eq. 1", low=0)
+    rce_weight: float = key(1.0, "β of Eq. 1", low=0)
+    epsilon: float = key(1e-7, "ε inside the logarithm of reverse cross-entropy", above=0)
+    warmup_temperature: float = key(0.05, "τ of the loss", above=0)
+
+
+class _Plain:
+    """All pairs in every epoch: no partition, no memory, no refiner."""
+
+    def parts(self, dim: int) -> tuple[nn.ModuleDict, MemoryBank | None]:
+        """Nothing is kept beside the encoders."""
+        return nn.ModuleDict(), None
+
+    def needs_partition(self, epoch: int) -> bool:
+        """Every pair counts alike."""
+        return False
+
+    def wants_prefill(self) -> bool:
+        """There is no memory."""
+        return False
+
+    def sample_losses(self, similarity: Tensor) -> dict[str, Tensor]:
+        """Score pairs by the same two losses as IN²R, so that any trained model can be asked."""
+        return In2r(In2rConfig(), 0).sample_losses(similarity)
+
+    def partition_step(self, net: Peer, peer: Peer, clean: Batch, noisy: Batch | None) -> Step:
+        """Never asked for."""
+        raise NotImplementedError
+
+
+class Triplet(_Plain):
+    """Eq. 2 on all pairs."""
+
+    name = "triplet"
+
+    def __init__(self, config: TripletConfig, pairs: int) -> None:
+        self.config = config
+
+    def all_pairs_step(self, net: Peer, batch: Batch, epoch: int) -> Step:
+        """Hardest negatives after the first epochs, which use the mean over all."""
+        v, u = net.embed(batch)
+        first = epoch < self.config.warmup_epochs
+        loss = triplet_loss(v @ u.T, self.config.margin, negatives="mean" if first else "hardest")
+        return Step({"inter": loss, "total": loss})
+
+
+class Sce(_Plain):
+    """Eq. 1 on all pairs."""
+
+    name = "sce"
+
+    def __init__(self, config: SceConfig, pairs: int) -> None:
+        self.config = config
+
+    def all_pairs_step(self, net: Peer, batch: Batch, epoch: int) -> Step:
+        """½ [L_sce(y, p_i2t) + L_sce(y, p_t2i)]."""
+        c = self.config
+        v, u = net.embed(batch)
+        loss = sce_loss(v @ u.T, c.warmup_temperature, c.ce_weight, c.rce_weight, c.epsilon)
+        return Step({"sce": loss, "total": loss})
