@@ -1,0 +1,256 @@
+"""Retrieval metrics by counting, and measures of a score that should single out pairs.
+
+Ranks are 0-based counts of wrong items that stand before the best right one; no row is sorted.
+
+Tie rule: a tie counts against us. The rank is the number of wrong items whose similarity is at least that of
+the best right item, so it depends neither on the order of the items nor on the sort, and a collapsed model,
+whose similarities are all equal, gets the worst ranks instead of arbitrary ones.
+
+i2t: image → texts (the papers' text retrieval), best of the image's captions. t2i: text → images.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+Ints = NDArray[np.int64]
+Array = NDArray[np.floating] | Tensor
+
+# Tiles keep memory at some tens of MB for any number of items.
+TILE_IMAGES = 512
+TILE_CAPTIONS = 4096
+# More than float32 rounding (about 1e-7) lets two encodings of one sample differ in a cosine.
+SAME_SIMILARITY = 1e-6
+
+
+def recall_at_k(similarity: Array, image_of_caption: ArrayLike, tolerance: float = 0.0) -> dict[str, float]:
+    """Recalls, median and mean ranks and rSum of a similarity matrix, both directions.
+
+    Args:
+        similarity: (N, C) images × captions, numpy or tensor, without NaN.
+        image_of_caption: (C,) the right image of each caption, in 0..N-1; images may own any number of
+            captions.
+        tolerance: a wrong item that is less similar by no more than this still counts as tied.
+
+    Returns:
+        `i2t_r1`, `i2t_r5`, `i2t_r10` (percent), `i2t_medr`, `i2t_meanr` (1-based; the median of an even
+        number of ranks is rounded down, as is usual), the same for `t2i`, and `rsum`, the sum of the six
+        recalls. An image without captions is left out of i2t, and stays a candidate in t2i.
+
+    Raises:
+        ValueError: for shapes that do not fit, an image index out of range, no captions, or NaN.
+    """
+    return recalls_from_ranks(*ranks_from_similarity(similarity, image_of_caption, tolerance))
+
+
+def ranks_from_similarity(
+    similarity: Array, image_of_caption: ArrayLike, tolerance: float = 0.0
+) -> tuple[Ints, Ints]:
+    """Ranks of a similarity matrix; arguments and errors as in `recall_at_k`.
+
+    Returns:
+        i2t ranks (N,), -1 for an image without captions, and t2i ranks (C,), all 0-based.
+    """
+    if similarity.ndim != 2:
+        raise ValueError(f"similarity must be images × captions, got shape {tuple(similarity.shape)}")
+    images, captions = similarity.shape
+    owner = _checked_owner(image_of_caption, images, captions)
+
+    def numbers(values: Array) -> Tensor:
+        values = _tensor(values).double()
+        if torch.isnan(values).any():
+            raise ValueError("similarity holds NaN")
+        return values
+
+    parts = _slices(captions, TILE_CAPTIONS)
+    own = torch.cat([numbers(similarity[owner[part], np.arange(part.start, part.stop)]) for part in parts])
+    return _count(lambda rows, columns: numbers(similarity[rows, columns]), own, owner, images, tolerance)
+
+
+def ranks_from_embeddings(
+    images: Array,
+    captions: Array,
+    image_of_caption: ArrayLike,
+    tolerance: float = SAME_SIMILARITY,
+) -> tuple[Ints, Ints]:
+    """Ranks by dot product, without ever holding the similarity matrix.
+
+    Products are taken in float64 and in tiles of a fixed size, so a rank depends neither on the caller's
+    batches nor on the precision that a device uses for float32. Two dual encoders as an ensemble: pass
+    both embeddings side by side, divided by sqrt(2).
+
+    Args:
+        images: (N, D) embeddings, of unit norm for cosines.
+        captions: (C, D) embeddings.
+        image_of_caption: (C,) the right image of each caption, in 0..N-1.
+        tolerance: a wrong item that is less similar by no more than this still counts as tied; the default is
+            the rounding of float32 embeddings, so identical items tie even if encoded in different batches.
+
+    Returns:
+        i2t ranks (N,), -1 for an image without captions, and t2i ranks (C,), all 0-based.
+
+    Raises:
+        ValueError: for shapes that do not fit, an image index out of range, no captions, or an embedding that
+            is not finite (the first one is named).
+    """
+    v, u = _tensor(images), _tensor(captions)
+    if v.ndim != 2 or u.ndim != 2 or v.shape[1] != u.shape[1]:
+        raise ValueError(f"images {tuple(v.shape)} and captions {tuple(u.shape)} must be (N, D) and (C, D)")
+    owner = _checked_owner(image_of_caption, len(v), len(u))
+    for name, values in (("image", v), ("caption", u)):
+        finite = torch.isfinite(values).all(dim=1)
+        if not finite.all():
+            raise ValueError(f"embedding of {name} {int((~finite).nonzero()[0])} is not finite")
+    parts = _slices(len(u), TILE_CAPTIONS)
+    own = torch.cat([(v[owner[part]].double() * u[part].double()).sum(dim=1) for part in parts])
+
+    def tile(rows: slice, columns: slice) -> Tensor:
+        with torch.autocast(v.device.type, enabled=False):
+            return v[rows].double() @ u[columns].double().T
+
+    return _count(tile, own, owner, len(v), tolerance)
+
+
+def recalls_from_ranks(i2t: Ints, t2i: Ints) -> dict[str, float]:
+    """Turn 0-based ranks into the dictionary of `recall_at_k`, without the i2t ranks of -1 (no caption)."""
+    result: dict[str, float] = {}
+    for direction, ranks in (("i2t", i2t[i2t >= 0]), ("t2i", t2i)):
+        for at in (1, 5, 10):
+            result[f"{direction}_r{at}"] = 100.0 * float(np.mean(ranks < at))
+        result[f"{direction}_medr"] = float(np.floor(np.median(ranks)) + 1)
+        result[f"{direction}_meanr"] = float(np.mean(ranks) + 1)
+    result["rsum"] = _rsum(result)
+    return result
+
+
+def fold_mean(folds: Sequence[dict[str, float]]) -> dict[str, float]:
+    """Average every metric over folds (COCO 1K); rSum is taken from the mean recalls."""
+    mean = {name: float(np.mean([fold[name] for fold in folds])) for name in folds[0]}
+    mean["rsum"] = _rsum(mean)
+    return mean
+
+
+def five_folds(
+    images: Array, captions: Array, image_of_caption: ArrayLike, folds: int = 5
+) -> Iterator[tuple[Array, Array, Ints]]:
+    """Yield contiguous folds as (images, captions, image_of_caption), the last one counted within the fold.
+
+    Args:
+        images: (N, D), N at least `folds`; sizes differ by one at most (five folds of 1,000 of COCO's 5,000).
+        captions: (C, D).
+        image_of_caption: (C,).
+        folds: number of folds.
+
+    Raises:
+        ValueError: for fewer images than folds, or as in `recall_at_k`.
+    """
+    owner = _checked_owner(image_of_caption, len(images), len(captions))
+    if not 1 <= folds <= len(images):
+        raise ValueError(f"cannot make {folds} folds of {len(images)} images")
+    borders = np.linspace(0, len(images), folds + 1).astype(np.int64)
+    for start, stop in pairwise(borders):
+        inside = np.flatnonzero((owner >= start) & (owner < stop))
+        yield images[start:stop], captions[inside], owner[inside] - start
+
+
+def mean_pairwise_cosine(embeddings: Array) -> float:
+    """Mean cosine over all pairs of different rows, from the norm of the mean vector: O(N·D).
+
+    Args:
+        embeddings: (N, D) of unit norm.
+
+    Returns:
+        (|sum of rows|² - N) / (N (N - 1)), in [-1, 1]; NaN for fewer than two rows.
+    """
+    count = len(embeddings)
+    if count < 2:
+        return float("nan")
+    total = _tensor(embeddings).double().sum(dim=0)
+    return (float(total @ total) - count) / (count * (count - 1))
+
+
+def is_collapsed(embeddings: Array, bound: float = 0.9999) -> bool:
+    """Tell whether (nearly) all embeddings are one vector: mean pairwise cosine above `bound`.
+
+    An untrained encoder may well stand at 0.99 and still rank; fewer than two rows are never collapsed.
+    """
+    return mean_pairwise_cosine(embeddings) > bound
+
+
+def auroc(scores: ArrayLike, positive: ArrayLike) -> float:
+    """Area under the ROC curve: the chance that a positive scores above a negative, a tie counting one half.
+
+    Args:
+        scores: (N,) finite.
+        positive: (N,) bool.
+
+    Returns:
+        A value in [0, 1]; NaN when one of the classes is empty.
+    """
+    truth = np.asarray(positive, dtype=bool)
+    positives, negatives = int(truth.sum()), int((~truth).sum())
+    if positives == 0 or negatives == 0:
+        return float("nan")
+    _, place, counts = np.unique(np.asarray(scores), return_inverse=True, return_counts=True)
+    mean_rank = np.cumsum(counts) - (counts - 1) / 2  # 1-based, averaged over ties
+    rank_sum = float(mean_rank[place][truth].sum())
+    return (rank_sum - positives * (positives + 1) / 2) / (positives * negatives)
+
+
+def precision_recall(predicted: ArrayLike, truth: ArrayLike) -> tuple[float, float]:
+    """Precision and recall of a boolean prediction; NaN where nothing is predicted, or nothing is true."""
+    found, real = np.asarray(predicted, dtype=bool), np.asarray(truth, dtype=bool)
+    hits = int((found & real).sum())
+    precision = hits / int(found.sum()) if found.any() else float("nan")
+    recall = hits / int(real.sum()) if real.any() else float("nan")
+    return precision, recall
+
+
+def _count(
+    tile: Callable[[slice, slice], Tensor], own: Tensor, owner: Ints, images: int, tolerance: float
+) -> tuple[Ints, Ints]:
+    """Count, tile by tile, the wrong items at or above the right one, for both directions at once."""
+    captions = len(owner)
+    column_owner = torch.from_numpy(owner).to(own.device)
+    best = torch.full((images,), float("-inf"), dtype=own.dtype, device=own.device)
+    best = best.scatter_reduce(0, column_owner, own, reduce="amax") - tolerance
+    own = own - tolerance
+    i2t = torch.zeros(images, dtype=torch.int64, device=own.device)
+    t2i = torch.zeros(captions, dtype=torch.int64, device=own.device)
+    for rows in _slices(images, TILE_IMAGES):
+        row = torch.arange(rows.start, rows.stop, device=own.device)[:, None]
+        for columns in _slices(captions, TILE_CAPTIONS):
+            sims = tile(rows, columns)
+            wrong = row != column_owner[columns]
+            i2t[rows] += ((sims >= best[rows, None]) & wrong).sum(dim=1)
+            t2i[columns] += ((sims >= own[columns]) & wrong).sum(dim=0)
+    i2t_ranks: Ints = np.where(np.bincount(owner, minlength=images) > 0, i2t.cpu().numpy(), -1)
+    return i2t_ranks, t2i.cpu().numpy()
+
+
+def _checked_owner(image_of_caption: ArrayLike, images: int, captions: int) -> Ints:
+    owner = np.asarray(image_of_caption, dtype=np.int64)
+    if owner.shape != (captions,) or captions == 0:
+        raise ValueError(f"image_of_caption has shape {owner.shape}, expected ({captions},), at least one")
+    bad = np.flatnonzero((owner < 0) | (owner >= images))
+    if len(bad):
+        raise ValueError(f"image_of_caption[{bad[0]}] is {owner[bad[0]]}, expected 0..{images - 1}")
+    return owner
+
+
+def _tensor(values: Array) -> Tensor:
+    if isinstance(values, Tensor):
+        return values.detach()
+    return torch.from_numpy(np.require(values, requirements=["C", "W"]))  # a copy only if it has to be one
+
+
+def _slices(count: int, size: int) -> Iterator[slice]:
+    return (slice(start, min(start + size, count)) for start in range(0, count, size))
+
+
+def _rsum(metrics: dict[str, float]) -> float:
+    return sum(metrics[f"{direction}_r{at}"] for direction in ("i2t", "t2i") for at in (1, 5, 10))

@@ -1,0 +1,305 @@
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import precision_score, recall_score, roc_auc_score
+
+from in2r import metrics
+from in2r.metrics import (
+    auroc,
+    five_folds,
+    fold_mean,
+    is_collapsed,
+    mean_pairwise_cosine,
+    precision_recall,
+    ranks_from_embeddings,
+    ranks_from_similarity,
+    recall_at_k,
+    recalls_from_ranks,
+)
+
+REFERENCE = np.load(Path(__file__).parent / "data" / "metrics.npz")
+NAMES = ("r1", "r5", "r10", "medr", "meanr")
+
+
+def brute_force_ranks(sims, owner):
+    """The definition, item by item: how many wrong items are at least as similar as the best right one."""
+    images, captions = sims.shape
+    i2t = []
+    for image in range(images):
+        right = [sims[image, c] for c in range(captions) if owner[c] == image]
+        wrong = [sims[image, c] for c in range(captions) if owner[c] != image]
+        i2t.append(sum(w >= max(right) for w in wrong) if right else -1)
+    t2i = []
+    for caption in range(captions):
+        right = sims[owner[caption], caption]
+        t2i.append(sum(sims[i, caption] >= right for i in range(images) if i != owner[caption]))
+    return i2t, t2i
+
+
+@st.composite
+def ragged_similarities(draw):
+    """Few distinct values, so ties abound; images own 0 to many captions, in any order."""
+    images, captions = draw(st.integers(1, 7)), draw(st.integers(1, 12))
+    generator = np.random.default_rng(draw(st.integers(0, 10**6)))
+    owner = generator.integers(0, images, captions)
+    return generator.integers(-2, 3, (images, captions)) / 4, owner
+
+
+def unit_embeddings(images, owner, dim, seed=0, noise=0.5):
+    draw = np.random.default_rng(seed)
+    v = draw.normal(size=(images, dim)).astype(np.float32)
+    u = v[owner] + noise * draw.normal(size=(len(owner), dim)).astype(np.float32)
+    return tuple(x / np.linalg.norm(x, axis=1, keepdims=True) for x in (v, u))
+
+
+@pytest.mark.parametrize(("name", "captions"), [("five_captions", 5), ("one_caption", 1)])
+@pytest.mark.parametrize("kind", ["numpy", "tensor"])
+def test_metrics_equal_the_reference(name, captions, kind):
+    sims = REFERENCE[f"{name}_similarity"]
+    owner = np.arange(sims.shape[1]) // captions
+    found = recall_at_k(sims if kind == "numpy" else torch.from_numpy(sims), owner)
+    for direction in ("i2t", "t2i"):
+        assert [found[f"{direction}_{n}"] for n in NAMES] == REFERENCE[f"{name}_{direction}"].tolist()
+    assert found["rsum"] == pytest.approx(sum(found[f"{d}_{n}"] for d in ("i2t", "t2i") for n in NAMES[:3]))
+
+
+def test_recalls_by_hand():
+    owner = [0, 0, 1, 2]
+    sims = np.array(
+        [
+            [0.9, 0.1, 0.3, 0.2],  # best own 0.9: rank 0
+            [0.8, 0.7, 0.6, 0.6],  # own 0.6, three at least as similar: rank 3
+            [0.1, 0.3, 0.2, 0.5],  # own 0.5: rank 0
+        ]
+    )
+    i2t, t2i = ranks_from_similarity(sims, owner)
+    assert i2t.tolist() == [0, 3, 0]
+    assert t2i.tolist() == [0, 2, 0, 1]  # caption 1: 0.1 below 0.7 and 0.3; caption 3: 0.5 below 0.6
+    assert i2t.dtype == t2i.dtype == np.int64
+    found = recall_at_k(sims, owner)
+    assert found["i2t_r1"] == pytest.approx(200 / 3)
+    assert (found["i2t_r5"], found["i2t_medr"], found["i2t_meanr"]) == (100, 1, 2)
+    assert found["t2i_r1"] == 50
+    assert (found["t2i_medr"], found["t2i_meanr"]) == (1, 1.75)  # the median 1.5 is rounded down
+    assert found["rsum"] == pytest.approx(200 / 3 + 50 + 400)
+    assert list(found) == [f"{d}_{n}" for d in ("i2t", "t2i") for n in NAMES] + ["rsum"]
+
+
+@settings(max_examples=150, deadline=None)
+@given(ragged_similarities(), st.integers(1, 3), st.integers(1, 5))
+def test_ranks_equal_the_definition_with_ties_and_ragged_captions(case, tile_images, tile_captions):
+    sims, owner = case
+    expected = brute_force_ranks(sims, owner)
+    assert tuple(r.tolist() for r in ranks_from_similarity(sims, owner)) == expected
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(metrics, "TILE_IMAGES", tile_images)
+        patch.setattr(metrics, "TILE_CAPTIONS", tile_captions)
+        assert tuple(r.tolist() for r in ranks_from_similarity(sims, owner)) == expected
+        # As embeddings: images are unit axes, so the products are the similarities themselves.
+        axes = np.eye(len(sims), dtype=np.float32)
+        tiled = ranks_from_embeddings(axes, sims.T.astype(np.float32), owner)
+        assert tuple(r.tolist() for r in tiled) == expected
+
+
+@settings(max_examples=30, deadline=None)
+@given(ragged_similarities(), st.integers(0, 99))
+def test_order_of_items_does_not_matter(case, seed):
+    sims, owner = case
+    draw = np.random.default_rng(seed)
+    rows, columns = draw.permutation(sims.shape[0]), draw.permutation(sims.shape[1])
+    i2t, t2i = ranks_from_similarity(sims, owner)
+    place = np.argsort(rows)
+    moved = ranks_from_similarity(sims[rows][:, columns], place[owner[columns]])
+    np.testing.assert_array_equal(moved[0], i2t[rows])
+    np.testing.assert_array_equal(moved[1], t2i[columns])
+
+
+@pytest.mark.parametrize("kind", ["numpy", "tensor", "half", "read-only"])
+def test_embeddings_give_the_ranks_of_the_full_matrix(kind):
+    owner = np.sort(np.random.default_rng(1).integers(0, 90, 300))
+    v, u = unit_embeddings(90, owner, 12, noise=1.0)
+    if kind == "half":
+        v, u = v.astype(np.float16), u.astype(np.float16)
+    full = ranks_from_similarity(v.astype(np.float64) @ u.T.astype(np.float64), owner)
+    if kind == "tensor":
+        v, u = torch.from_numpy(v).requires_grad_(), torch.from_numpy(u)
+    if kind == "read-only":
+        v.flags.writeable = u.flags.writeable = False
+    with pytest.MonkeyPatch.context() as patch:
+        for tiles in ((512, 4096), (7, 11), (90, 300), (1, 299)):
+            patch.setattr(metrics, "TILE_IMAGES", tiles[0])
+            patch.setattr(metrics, "TILE_CAPTIONS", tiles[1])
+            found = ranks_from_embeddings(v, u, owner)
+            np.testing.assert_array_equal(found[0], full[0])
+            np.testing.assert_array_equal(found[1], full[1])
+    assert 0 < np.mean(full[0] == 0) < 1
+
+
+def test_tiles_are_never_larger_than_their_bound(monkeypatch):
+    monkeypatch.setattr(metrics, "TILE_IMAGES", 4)
+    monkeypatch.setattr(metrics, "TILE_CAPTIONS", 8)
+    owner = np.arange(50) // 5
+    v, u = (torch.from_numpy(x) for x in unit_embeddings(10, owner, 6))
+    sizes = []
+
+    class Spy(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            result = func(*args, **(kwargs or {}))
+            if isinstance(result, torch.Tensor):
+                sizes.append(result.numel())
+            return result
+
+    with Spy():
+        ranks_from_embeddings(v, u, owner)
+    assert max(sizes) <= u.numel() < len(v) * len(u)
+
+
+def test_identical_items_tie_in_spite_of_rounding():
+    owner = np.arange(6)
+    v, u = unit_embeddings(6, owner, 64, noise=0.01)
+    u[3] = u[2]
+    v[3] = v[2] * np.float32(1 + 2e-7)  # the same image, encoded in another batch
+    i2t, t2i = ranks_from_embeddings(v, u, owner)
+    assert i2t.tolist() == [0, 0, 1, 1, 0, 0]
+    assert t2i.tolist() == [0, 0, 1, 1, 0, 0]
+    assert ranks_from_embeddings(v, u, owner, tolerance=0.0)[1].tolist() != t2i.tolist()
+
+
+def test_a_collapsed_model_gets_the_worst_ranks():
+    owner = np.arange(20) // 2
+    i2t, t2i = ranks_from_embeddings(np.full((10, 4), 0.5), np.full((20, 4), 0.5), owner)
+    assert (i2t == 18).all()
+    assert (t2i == 9).all()
+    assert recalls_from_ranks(i2t, t2i)["i2t_r10"] == 0
+
+
+def test_an_image_without_captions_is_a_candidate_but_no_query():
+    sims = np.array([[0.1, 0.2], [0.9, 0.8], [0.3, 0.7]])
+    i2t, t2i = ranks_from_similarity(sims, [0, 2])
+    assert i2t.tolist() == [1, -1, 0]
+    assert t2i.tolist() == [2, 1]
+    found = recall_at_k(sims, [0, 2])
+    assert found["i2t_r1"] == 50
+    assert found["i2t_meanr"] == 1.5
+
+
+def test_whole_numbers_and_half_precision_are_similarities_too():
+    sims = np.array([[3, 1], [2, 2]])
+    for values in (sims, sims.astype(np.float16), torch.from_numpy(sims), torch.from_numpy(sims).bfloat16()):
+        i2t, t2i = ranks_from_similarity(values, [0, 1])
+        assert i2t.tolist() == [0, 1]
+        assert t2i.tolist() == [0, 0]
+
+
+# Folds
+
+
+def test_folds_are_contiguous_and_count_captions_within_the_fold():
+    owner = np.repeat(np.arange(10), [1, 2, 3, 1, 2, 3, 1, 2, 3, 2])
+    images, captions = np.arange(10.0)[:, None], np.arange(20.0)[:, None]
+    seen = []
+    for v, u, local in five_folds(images, captions, owner):
+        assert len(v) == 2
+        np.testing.assert_array_equal(v[local][:, 0], owner[u[:, 0].astype(int)])
+        seen += u[:, 0].tolist()
+    assert seen == list(range(20))
+    tensors = list(five_folds(torch.from_numpy(images), torch.from_numpy(captions), owner, folds=3))
+    assert [len(v) for v, _, _ in tensors] == [3, 3, 4]
+    assert sum(len(u) for _, u, _ in tensors) == 20
+
+
+def test_fold_mean_averages_everything():
+    owner = np.arange(100) // 5
+    v, u = unit_embeddings(20, owner, 4, noise=1.0)
+    folds = [recalls_from_ranks(*ranks_from_embeddings(*part)) for part in five_folds(v, u, owner)]
+    mean = fold_mean(folds)
+    assert mean["t2i_medr"] == np.mean([f["t2i_medr"] for f in folds])
+    assert mean["i2t_r1"] == pytest.approx(np.mean([f["i2t_r1"] for f in folds]))
+    assert mean["rsum"] == pytest.approx(sum(mean[f"{d}_r{k}"] for d in ("i2t", "t2i") for k in (1, 5, 10)))
+    assert list(mean) == list(folds[0])
+
+
+# Collapse
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_mean_pairwise_cosine_equals_the_pairwise_mean(seed):
+    v, _ = unit_embeddings(30, np.zeros(1, dtype=int), 5, seed)
+    full = v.astype(np.float64) @ v.T
+    expected = (full.sum() - np.trace(full)) / (30 * 29)
+    assert mean_pairwise_cosine(v) == pytest.approx(expected, abs=1e-6)
+    assert mean_pairwise_cosine(torch.from_numpy(v)) == pytest.approx(expected, abs=1e-6)
+    assert not is_collapsed(v)
+
+
+def test_collapse_is_seen_through_rounding_but_a_narrow_cone_is_none():
+    one = np.full((50, 16), 0.25, dtype=np.float32)
+    assert is_collapsed(one + np.float32(1e-7) * np.arange(50, dtype=np.float32)[:, None] / 50)
+    cone = one + np.random.default_rng(0).normal(size=(50, 16)).astype(np.float32) * np.float32(0.02)
+    cone /= np.linalg.norm(cone, axis=1, keepdims=True)
+    assert mean_pairwise_cosine(cone) > 0.99
+    assert not is_collapsed(cone)
+    assert is_collapsed(cone, bound=0.99)
+    assert not is_collapsed(one[:1])
+    assert math.isnan(mean_pairwise_cosine(one[:1]))
+
+
+# Scores that should single out pairs
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 5), st.booleans()), min_size=1, max_size=40))
+def test_auroc_equals_sklearn_with_ties(pairs):
+    scores, positive = np.array([p[0] for p in pairs]) / 7, np.array([p[1] for p in pairs])
+    if positive.all() or not positive.any():
+        assert math.isnan(auroc(scores, positive))
+    else:
+        assert auroc(scores, positive) == pytest.approx(roc_auc_score(positive, scores), abs=1e-12)
+
+
+def test_auroc_by_hand():
+    # Positives 0.9, 0.5; negatives 0.5, 0.1: three wins and a tie of four comparisons.
+    assert auroc([0.9, 0.5, 0.5, 0.1], [True, True, False, False]) == 0.875
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=30))
+def test_precision_and_recall_equal_sklearn(pairs):
+    predicted, truth = np.array(pairs).T
+    precision, recall = precision_recall(predicted, truth)
+    expected = precision_score(truth, predicted, zero_division=np.nan)
+    assert precision == pytest.approx(expected, nan_ok=True)
+    assert recall == pytest.approx(recall_score(truth, predicted, zero_division=np.nan), nan_ok=True)
+
+
+# Messages
+
+NAN_ROW = np.array([[1.0, 0.0], [np.nan, 0.0]])
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: recall_at_k(np.zeros(3), [0]), r"images × captions, got shape \(3,\)"),
+        (lambda: recall_at_k(np.zeros((2, 3)), [0, 1]), r"shape \(2,\), expected \(3,\), at least one"),
+        (lambda: recall_at_k(np.zeros((2, 0)), []), r"shape \(0,\), expected \(0,\), at least one"),
+        (lambda: recall_at_k(np.zeros((2, 3)), [0, 2, -1]), r"image_of_caption\[1\] is 2, expected 0\.\.1"),
+        (lambda: recall_at_k(NAN_ROW, [0, 1]), "similarity holds NaN"),
+        (lambda: recall_at_k(NAN_ROW, [0, 0]), "similarity holds NaN"),
+        (lambda: ranks_from_embeddings(np.eye(2), NAN_ROW, [0, 1]), "embedding of caption 1 is not finite"),
+        (lambda: ranks_from_embeddings(NAN_ROW, np.eye(2), [0, 1]), "embedding of image 1 is not finite"),
+        (
+            lambda: ranks_from_embeddings(np.eye(2), np.eye(3), [0, 1, 1]),
+            r"images \(2, 2\) and captions \(3, 3\)",
+        ),
+        (lambda: list(five_folds(np.eye(2), np.eye(2), [0, 1])), "cannot make 5 folds of 2 images"),
+    ],
+)
+def test_wrong_arguments_are_named(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
