@@ -1,3 +1,4 @@
+import argparse
 import json
 import logging
 from pathlib import Path
@@ -7,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from in2r.cli import noise as cli
 from in2r.errors import InputError
 from in2r.noise import NoiseIndex, load_index, make_index, npy_path, save_index, sidecar_path
 
@@ -185,7 +187,10 @@ def test_record_of_another_index_is_refused(tmp_path):
     with pytest.raises(InputError, match=r"not the index that n\.npy\.json describes"):
         load_index(path, FIVE)
     sidecar_path(path).write_text("[]")
-    with pytest.raises(InputError, match=r"n\.npy\.json: not the record"):
+    with pytest.raises(InputError, match=r"n\.npy\.json: no valid `level`"):
+        load_index(path, FIVE)
+    sidecar_path(path).write_text('{"level": "caption", "ratio": "0.2"}')
+    with pytest.raises(InputError, match=r"n\.npy\.json: `ratio` is '0\.2'"):
         load_index(path, FIVE)
 
 
@@ -202,6 +207,45 @@ def test_an_index_that_is_no_permutation_is_taken_with_a_warning(tmp_path, caplo
 def test_suffix_is_added_only_where_missing():
     assert npy_path("a/f30k_0.2").name == "f30k_0.2.npy"
     assert npy_path("a/f30k_0.2.npy").name == "f30k_0.2.npy"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A precomp folder with 20 images × 5 captions."""
+    data = tmp_path / "data"
+    data.mkdir()
+    np.save(data / "train_ims.npy", np.ones((20, 1, 4), np.float32))
+    (data / "train_caps.txt").write_text("".join(f"a dog {n}\n" for n in range(100)))
+    return data
+
+
+def run(*arguments) -> int:
+    parser = argparse.ArgumentParser()
+    cli.register(parser.add_subparsers())
+    args = parser.parse_args(["noise", *map(str, arguments)])
+    status: int = args.run(args)
+    return status
+
+
+def test_command_makes_checks_and_never_overwrites(folder, tmp_path, capsys):
+    out = tmp_path / "f_0.4"
+    assert run("make", folder, "--ratio", 0.4, "--level", "image", "--seed", 3, "--out", out) == 0
+    printed = capsys.readouterr().out
+    index = np.load(tmp_path / "f_0.4.npy")
+    np.testing.assert_array_equal(index, make_index(np.arange(100) // 5, 0.4, "image", 3))
+    assert "image level" in printed
+    assert f"{(index != np.arange(100) // 5).mean():.4f}" in printed
+    assert run("check", out, folder, "--ratio", 0.4, "--level", "image") == 0
+    assert capsys.readouterr().out.splitlines()[2:] == printed.splitlines()[2:]
+    with pytest.raises(InputError, match=r"declared 0\.8"):
+        run("check", out, folder, "--ratio", 0.8)
+    with pytest.raises(InputError, match=r"f_0\.4\.npy: exists; .* --force"):
+        run("make", folder, "--ratio", 0.2, "--out", out)
+    assert run("make", folder, "--ratio", 0, "--out", out, "--force") == 0
+    assert "nothing moved" in capsys.readouterr().out
+    with pytest.raises(InputError, match=r"did you mean 0\.6"):
+        run("make", folder, "--ratio", 60, "--out", tmp_path / "other")
+    assert not (tmp_path / "other.npy").exists()
 
 
 @pytest.mark.shared

@@ -1,3 +1,4 @@
+import argparse
 import json
 import os
 import subprocess
@@ -10,6 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from in2r.cli import vocabulary as cli
 from in2r.data.tokenizer import tokenize
 from in2r.data.vocabulary import SPECIALS, PackedTokens, Vocabulary
 from in2r.errors import InputError
@@ -143,6 +145,28 @@ def test_other_bad_input_is_refused(tmp_path):
 
 def test_packed_tokens_count_captions():
     assert len(PackedTokens(np.array([1, 2], np.int32), np.array([0, 2], np.int64))) == 1
+
+
+def test_command_builds_from_the_splits_asked_for_and_never_overwrites(tmp_path, capsys):
+    for split, word in (("train", "dog"), ("dev", "cat")):
+        np.save(tmp_path / f"{split}_ims.npy", np.ones((2, 1, 4), np.float32))
+        (tmp_path / f"{split}_caps.txt").write_text(f"a {word}\n" * 9 + "rare\n")
+
+    def run(*arguments: str) -> None:
+        parser = argparse.ArgumentParser()
+        cli.register(parser.add_subparsers())
+        args = parser.parse_args(
+            ["vocab", "build", str(tmp_path), "--out", str(tmp_path / "v.json"), *arguments]
+        )
+        assert args.run(args) == 0
+
+    run()
+    assert Vocabulary.load(tmp_path / "v.json").words == (*SPECIALS, "a", "dog", "<mask>")
+    assert "5.26%" in capsys.readouterr().out  # 1 of 19 words
+    with pytest.raises(InputError, match=r"v\.json: exists; .* --force"):
+        run()
+    run("--force", "--splits", "train,dev", "--min-count", "2")
+    assert Vocabulary.load(tmp_path / "v.json").words == (*SPECIALS, "a", "cat", "dog", "rare", "<mask>")
 
 
 @pytest.mark.shared

@@ -27,7 +27,7 @@ _TOLERANCE = (
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class NoiseIndex:
     """The image that stands beside each caption, and where that came from.
 
@@ -244,9 +244,9 @@ def _read_record(file: Path) -> dict[str, Any]:
         return {}
     record = read_json(path)
     if not isinstance(record, dict) or record.get("level") not in ("caption", "image", "none", "unknown"):
-        raise InputError(
-            f"{path}: not the record of a noise index (no valid `level`); delete it or make the index again"
-        )
+        raise InputError(f"{path}: no valid `level`; delete this file or make the index again")
+    if not isinstance(record.get("ratio"), int | float | None):
+        raise InputError(f"{path}: `ratio` is {record['ratio']!r}; expected a number or null")
     return record
 
 

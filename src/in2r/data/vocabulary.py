@@ -21,7 +21,7 @@ SPECIALS = ("<pad>", "<start>", "<end>", "<unk>")
 MASK = "<mask>"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class PackedTokens:
     """Token ids of many captions, one after the other.
 

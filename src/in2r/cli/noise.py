@@ -1,0 +1,120 @@
+"""`in2r noise`: make a noise index, or check one against the data it is meant for."""
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+
+from in2r.errors import InputError
+from in2r.noise import NoiseIndex, load_index, make_index, npy_path, save_index
+
+EXAMPLES = """\
+examples:
+  in2r noise make data/f30k --ratio 0.4 --level caption --seed 0 --out f30k_caption_0.4.npy
+  in2r noise check f30k_0.4.npy data/f30k --ratio 0.4 --level caption
+"""
+LEVELS = ("caption", "image")
+LABELS = {
+    "caption": "caption level",
+    "image": "image level",
+    "none": "nothing moved",
+    "unknown": "unknown: only images with one caption moved",
+}
+
+
+def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the verb `noise` with make and check."""
+    parser = subparsers.add_parser(
+        "noise",
+        help="make or check a file of injected mismatches",
+        description=__doc__,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    verbs = parser.add_subparsers(dest="noise_verb", required=True, metavar="VERB")
+
+    make = verbs.add_parser("make", help="draw a noise index for the training pairs and save it")
+    make.add_argument("data", type=Path, help="the data folder")
+    make.add_argument("--ratio", type=float, required=True, help="share to move, in [0, 1]")
+    make.add_argument(
+        "--level",
+        choices=LEVELS,
+        default="caption",
+        help="caption: image ids permuted among captions; image: whole images move (default: caption)",
+    )
+    make.add_argument("--seed", type=int, default=0)
+    make.add_argument(
+        "--out", type=Path, required=True, help="the npy file; a record NAME.npy.json is put beside it"
+    )
+    make.add_argument("--force", action="store_true", help="overwrite the file")
+    make.set_defaults(run=run_make)
+
+    check = verbs.add_parser("check", help="say what an index file holds and whether it fits")
+    check.add_argument("file", type=Path, help="the index file, ours or a foreign one")
+    check.add_argument("data", type=Path, help="the data folder")
+    check.add_argument(
+        "--ratio", type=float, help="the ratio you expect; refused if another one was realised"
+    )
+    check.add_argument(
+        "--level", choices=LEVELS, help="the protocol you expect; refused if it is the other one"
+    )
+    check.set_defaults(run=run_check)
+    for verb in (make, check):
+        verb.add_argument("--split-seed", type=int, default=0, help="as in `data.split_seed` of the run")
+
+
+def run_make(args: argparse.Namespace) -> int:
+    """Draw, save and describe an index."""
+    target = npy_path(args.out)
+    if target.exists() and not args.force:
+        raise InputError(f"{target}: exists; choose another --out, or --force to overwrite it")
+    own = _training_images(args)
+    index = make_index(own, args.ratio, args.level, args.seed)
+    noise = NoiseIndex(index, own, args.level if (index != own).any() else "none", args.ratio, args.seed)
+    save_index(target, noise)
+    _print(target, noise)
+    return 0
+
+
+def run_check(args: argparse.Namespace) -> int:
+    """Load an index as a run would and describe it."""
+    noise = load_index(args.file, _training_images(args), level=args.level, ratio=args.ratio)
+    _print(args.file, noise)
+    return 0
+
+
+def _training_images(args: argparse.Namespace) -> NDArray[np.int64]:
+    from in2r.data.pairs import open_data
+
+    return open_data(args.data, split_seed=args.split_seed).split("train").image_of_caption
+
+
+def _print(path: Path, noise: NoiseIndex) -> None:
+    statistics = noise.statistics()
+    captions, images = statistics["captions"], statistics["images"]
+    orphans = statistics["images_without_right_caption"]
+    table = Table(show_header=False)
+    table.add_column()
+    table.add_column(overflow="fold")
+    for name, value in (
+        ("protocol", LABELS[noise.level]),
+        ("ratio asked for", "not recorded" if noise.nominal is None else f"{noise.nominal:g}"),
+        (
+            "ratio realised",
+            f"{statistics['realised']:.4f} ({statistics['moved']:,} of {captions:,} captions)",
+        ),
+        ("images without a right caption", f"{orphans:,} of {images:,}"),
+        (
+            "permutation",
+            "yes" if statistics["permutation"] else "no: some images are used more often than before",
+        ),
+        ("seed", "not recorded" if noise.seed is None else str(noise.seed)),
+        ("SHA-256", noise.sha256),
+    ):
+        table.add_row(name, value)
+    console = Console()
+    console.print(str(path), markup=False, highlight=False, soft_wrap=True)
+    console.print(table)
