@@ -1,10 +1,14 @@
 """Generalised pooling operator of VSE∞ (Chen et al., CVPR 2021): a learnt weighting of sorted features."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+LOWEST = -1e30
+"""Stands in padded entries, so that they sort to the end; finite, since zero times infinity is not zero."""
 
 
 class GPO(nn.Module):
@@ -91,16 +95,34 @@ def _position_code(length: int, dim: int, like: Tensor) -> Tensor:
     return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1).to(like.dtype)
 
 
+class _SortedSum(torch.autograd.Function):
+    """Σ_k weights_k · (k-th largest of a column): one pass each way, nothing kept but the sorted columns."""
+
+    @staticmethod
+    def forward(ctx: Any, columns: Tensor, weights: Tensor) -> Tensor:
+        """Sort columns (B, dim, K) and weigh them by (B, K); a weight of zero hides its entry."""
+        ordered, index = columns.sort(dim=-1, descending=True)
+        ctx.save_for_backward(ordered, index, weights)
+        return torch.bmm(ordered, weights[..., None]).squeeze(-1)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
+        """Send each entry its weight's share, and each weight what it multiplied."""
+        ordered, index, weights = ctx.saved_tensors
+        shares = torch.empty_like(ordered).scatter_(-1, index, grad[..., None] * weights[:, None])
+        return shares, torch.bmm(grad[:, None], ordered).squeeze(1)
+
+
 def _weighted_sort(features: Tensor, mask: Tensor | None, weights: Tensor) -> Tensor:
     """Return per feature Σ_k weights_k · (k-th largest valid entry), with weights (batch or 1, K)."""
     columns = _at_least_float32(features.transpose(1, 2)).contiguous()  # twice as fast to sort at K = 36
+    weights = weights.expand(len(columns), -1)
     if mask is not None:
-        columns = columns.masked_fill(~mask[:, None], torch.finfo(columns.dtype).min)
-    columns = columns.sort(dim=-1, descending=True).values
-    if mask is not None:  # the fill value must not reach the weights' gradient
+        columns = columns.masked_fill(~mask[:, None], LOWEST)
         beyond = torch.arange(mask.shape[1], device=mask.device) >= mask.sum(1, keepdim=True)
-        columns = columns.masked_fill(beyond[:, None], 0.0)
-    return (columns * weights[:, None]).sum(-1)
+        weights = weights.masked_fill(beyond, 0.0)  # for the gradient too: the fill must not reach the softmax
+    pooled: Tensor = _SortedSum.apply(columns, weights)  # type: ignore[no-untyped-call]
+    return pooled
 
 
 def _at_least_float32(values: Tensor) -> Tensor:
