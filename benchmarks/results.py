@@ -1,7 +1,7 @@
 """Measure the methods on real photographs with injected mismatches: `make results DATA=folder`.
 
-Runs what is missing, two runs at a time with one thread each, in order of priority; goes on after a stop; a finished run
-leaves one small JSON record, from which the tables are made. The records are committed, the run folders are not.
+Runs what is missing, two runs at a time with one thread each, in order of priority; goes on after a stop. A finished
+run leaves one small JSON record, from which the tables are made. The records are committed, the run folders are not.
 """
 
 import argparse
@@ -68,9 +68,7 @@ def in2r(*arguments: str, log: Path) -> None:
     """Run the command line, its output into a file."""
     command = [sys.executable, "-m", "in2r.cli.main", *arguments]
     with log.open("a") as file:
-        done = subprocess.run(
-            command, stdout=file, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, check=False
-        )
+        done = subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, check=False)
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)}: exit {done.returncode}, see {log}")
 
@@ -115,9 +113,7 @@ def measure(cell: Cell, data: Path, work: Path) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", required=True, type=Path, help="precomp folder with caption vectors")
     parser.add_argument("--work", type=Path, default=Path("runs/results"), help="where the run folders lie")
     parser.add_argument("--at-once", type=int, default=2, help="runs at the same time, one thread each")

@@ -25,9 +25,7 @@ class ModelConfig:
         "auto = words, or mlp where the data gives caption vectors",
     )
     hidden: int | None = key(None, "width of the MLPs' hidden layer; null = dim / 2 (as in VSE∞)", low=1)
-    image_dropout: float = key(
-        0.3, "dropout on image features: makes the two views of Eq. 4", low=0, high=0.95
-    )
+    image_dropout: float = key(0.3, "dropout on image features: makes the two views of Eq. 4", low=0, high=0.95)
     text_dropout: float = key(
         0.3, "dropout on word embeddings or caption vectors: makes the two views of Eq. 4", low=0, high=0.95
     )
@@ -91,9 +89,7 @@ def build_encoder(config: ModelConfig, inputs: Inputs, word_matrix: Tensor | Non
         )
     else:
         mlp = config.text in ("auto", "mlp")
-        text = VectorEncoder(
-            inputs.text_dim, config.dim, hidden if mlp else None, dropout=config.text_dropout
-        )
+        text = VectorEncoder(inputs.text_dim, config.dim, hidden if mlp else None, dropout=config.text_dropout)
     return DualEncoder(image, text, center=config.center)
 
 

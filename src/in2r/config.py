@@ -1,4 +1,4 @@
-"""Configuration: frozen dataclasses of plain values, filled from YAML and `key=value`, with all faults in one report."""
+"""Configuration: frozen dataclasses of plain values, from YAML and `key=value`; all faults in one report."""
 
 import dataclasses
 import difflib
@@ -33,9 +33,7 @@ def key(
         high: largest allowed value.
         above: the value must be greater than this one.
     """
-    return dataclasses.field(
-        default=default, metadata={"help": help, "low": low, "high": high, "above": above}
-    )
+    return dataclasses.field(default=default, metadata={"help": help, "low": low, "high": high, "above": above})
 
 
 def fill(cls: type[T], values: Mapping[str, Any], where: str = "") -> T:
@@ -47,7 +45,7 @@ def fill(cls: type[T], values: Mapping[str, Any], where: str = "") -> T:
         where: dotted prefix of the keys in messages.
 
     Raises:
-        InputError: every unknown key (with the nearest valid one), wrong type and value out of range, in one line.
+        InputError: every unknown key (with the nearest valid one), wrong type and range, in one line.
     """
     faults: list[str] = []
     result = _fill(cls, values, where, faults)

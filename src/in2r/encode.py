@@ -50,9 +50,7 @@ def encode_texts(
         offsets = torch.as_tensor(texts.offsets)
         order = torch.argsort(offsets[items + 1] - offsets[items], stable=True)
     with evaluating(encoder):
-        parts = [
-            encoder.encode_texts(*texts.gather(items[some], device)) for some in torch.split(order, BATCH)
-        ]
+        parts = [encoder.encode_texts(*texts.gather(items[some], device)) for some in torch.split(order, BATCH)]
     result = torch.empty_like(parts[0]).new_empty(len(items), parts[0].shape[1])
     result[order.to(device)] = torch.cat(parts)
     return result

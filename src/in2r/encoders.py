@@ -51,9 +51,7 @@ def _xavier_linear(input_dim: int, dim: int) -> nn.Linear:
     return layer
 
 
-def _embed_set(
-    values: Tensor, mask: Tensor | None, dropout: nn.Module, fc: nn.Linear, mlp: MLP, gpool: GPO
-) -> Tensor:
+def _embed_set(values: Tensor, mask: Tensor | None, dropout: nn.Module, fc: nn.Linear, mlp: MLP, gpool: GPO) -> Tensor:
     """Return unit(GPO(fc(x) + mlp(x))), (B, K, d) → (B, dim); nothing is computed for padded entries."""
     rows = values.flatten(0, 1)
     # by row number: selecting and scattering by the mask itself is an order of magnitude slower
@@ -177,9 +175,7 @@ class VectorEncoder(nn.Module):
         if mask is None:
             vectors = values.mean(1)
         else:
-            vectors = values.masked_fill(~mask[..., None], 0.0).sum(1) / mask.sum(1, keepdim=True).clamp(
-                min=1
-            )
+            vectors = values.masked_fill(~mask[..., None], 0.0).sum(1) / mask.sum(1, keepdim=True).clamp(min=1)
         return unit_norm(self.projection(self.dropout(vectors)))
 
 
@@ -225,9 +221,7 @@ class DualEncoder(nn.Module):
     def __init__(self, image: nn.Module, text: nn.Module, center: bool = False) -> None:
         super().__init__()
         if image.dim != text.dim:
-            raise InputError(
-                f"encoders: image embeddings have {image.dim} dimensions, text embeddings {text.dim}"
-            )
+            raise InputError(f"encoders: image embeddings have {image.dim} dimensions, text embeddings {text.dim}")
         self.dim = int(image.dim)  # type: ignore[arg-type]
         self.image = image
         self.text = text

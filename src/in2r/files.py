@@ -17,8 +17,8 @@ from in2r.errors import InputError
 def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Yield a temporary file path in the target's folder; rename it onto `path` when the block succeeds.
 
-    The temporary name keeps the suffix (`numpy.save` appends one otherwise). On any failure nothing is left and the
-    old file, if there was one, stays as it was.
+    The temporary name keeps the suffix (`numpy.save` appends one otherwise). On any failure nothing is left and
+    the old file, if there was one, stays as it was.
     """
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -28,9 +28,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    show.add_argument(
-        "settings", nargs="?", default="paper", help=f"a preset ({', '.join(presets())}) or a YAML file"
-    )
+    show.add_argument("settings", nargs="?", default="paper", help=f"a preset ({', '.join(presets())}) or a YAML file")
     show.add_argument("overrides", nargs="*", metavar="key=value", help="settings that differ")
     show.add_argument("--yaml", action="store_true", help="print YAML that `in2r train` reads")
     show.set_defaults(run=run)
@@ -41,9 +39,7 @@ def run(args: argparse.Namespace) -> int:
     console = Console()
     config = load_config(args.settings, args.overrides)
     if args.yaml:
-        console.out(
-            yaml.safe_dump(to_dict(config), sort_keys=False, allow_unicode=True), highlight=False, end=""
-        )
+        console.out(yaml.safe_dump(to_dict(config), sort_keys=False, allow_unicode=True), highlight=False, end="")
         return 0
     for section in dataclasses.fields(config):
         part = getattr(config, section.name)
@@ -51,8 +47,6 @@ def run(args: argparse.Namespace) -> int:
         for heading in ("key", "value", "meaning and reason"):
             table.add_column(heading)
         for entry in dataclasses.fields(part):
-            table.add_row(
-                f"{section.name}.{entry.name}", str(getattr(part, entry.name)), entry.metadata["help"]
-            )
+            table.add_row(f"{section.name}.{entry.name}", str(getattr(part, entry.name)), entry.metadata["help"])
         console.print(table, "")
     return 0

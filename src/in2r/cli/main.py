@@ -20,8 +20,8 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the parser with all verbs."""
     parser = argparse.ArgumentParser(
         prog="in2r",
-        description="Learn image-text retrieval in spite of mismatched pairs, and find the pairs that do not belong.",
-        epilog="Begin with `in2r demo`. `in2r VERB --help` shows examples.",
+        description="Learn image-text retrieval in spite of mismatched pairs, and find those pairs.",
+        epilog="Begin with `in2r demo`; `in2r VERB --help` shows examples.",
     )
     parser.add_argument("--version", action="version", version=f"in2r {in2r.__version__}")
     parser.add_argument("--debug", action="store_true", help="show a traceback where one line would be shown")

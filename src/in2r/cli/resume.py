@@ -17,9 +17,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         epilog="example: in2r resume runs/mine",
     )
     parser.add_argument("folder", metavar="RUN", help="the run folder")
-    parser.add_argument(
-        "--force", action="store_true", help="go on although the data or the noise index have changed"
-    )
+    parser.add_argument("--force", action="store_true", help="go on although the data or the noise index have changed")
     parser.set_defaults(run=run)
 
 

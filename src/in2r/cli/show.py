@@ -38,9 +38,7 @@ class Terminal:
     def plan(self, plan: Plan) -> None:
         """Print what the run will cost."""
         table = Table(show_header=False, box=None, title="Plan", title_justify="left")
-        table.add_row(
-            "steps", f"{plan.warmup_steps:,} on all pairs + about {plan.cotraining_steps:,} of co-training"
-        )
+        table.add_row("steps", f"{plan.warmup_steps:,} on all pairs + about {plan.cotraining_steps:,} of co-training")
         table.add_row("time", f"about {duration(plan.seconds)}")
         table.add_row("memory", f"{size(plan.memory_bytes)} for weights, optimisers and memory banks")
         table.add_row("disk", f"at most {size(plan.disk_bytes)} ({size(plan.free_disk_bytes)} free)")
@@ -60,9 +58,7 @@ class Terminal:
         )
         self._progress = Progress(*columns, console=self.console, transient=True)
         self._progress.start()
-        self._task = self._progress.add_task(
-            f"epoch {epoch + 1}/{epochs} {phase}", total=steps, completed=done
-        )
+        self._task = self._progress.add_task(f"epoch {epoch + 1}/{epochs} {phase}", total=steps, completed=done)
 
     def step(self) -> None:
         """Move the bar by one step."""
@@ -75,9 +71,7 @@ class Terminal:
         rsum = record["dev"]["ensemble"]["rsum"]
         parts = [f"epoch {record['epoch']:>3}  {record['phase']:<11} dev rSum {rsum:6.1f}"]
         if "clean_fraction_A" in record:
-            parts.append(
-                f"clean {100 * record['clean_fraction_A']:.0f} %/{100 * record['clean_fraction_B']:.0f} %"
-            )
+            parts.append(f"clean {100 * record['clean_fraction_A']:.0f} %/{100 * record['clean_fraction_B']:.0f} %")
         parts.append(f"{record['seconds']:.0f} s")
         self.console.print("  ".join(parts), highlight=False)
 

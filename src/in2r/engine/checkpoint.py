@@ -63,9 +63,7 @@ def checkpoints(folder: Path) -> list[Path]:
     return sorted(path for path in folder.glob("step-*.safetensors") if _NAME.fullmatch(path.name))
 
 
-def save_checkpoint(
-    folder: Path, step: int, tensors: dict[str, Tensor], meta: dict[str, Any], keep: int
-) -> None:
+def save_checkpoint(folder: Path, step: int, tensors: dict[str, Tensor], meta: dict[str, Any], keep: int) -> None:
     """Write the checkpoint of a step and remove all but the newest `keep`."""
     save_tensors(folder / f"step-{step:09d}.safetensors", tensors, meta)
     for old in checkpoints(folder)[:-keep]:
@@ -75,9 +73,7 @@ def save_checkpoint(
 def optimizer_tensors(optimizer: torch.optim.Optimizer, prefix: str) -> dict[str, Tensor]:
     """Return an optimiser's state as named tensors: `prefix.<parameter number>.<name>`."""
     state = optimizer.state_dict()["state"]
-    return {
-        f"{prefix}.{number}.{name}": value for number, entry in state.items() for name, value in entry.items()
-    }
+    return {f"{prefix}.{number}.{name}": value for number, entry in state.items() for name, value in entry.items()}
 
 
 def load_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor], prefix: str) -> None:

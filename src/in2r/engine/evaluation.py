@@ -29,8 +29,8 @@ def evaluate_split(
 ) -> tuple[Rows, dict[str, Any]]:
     """Return recalls per row, and the health figures of the embeddings.
 
-    The ensemble's similarity is the mean of both networks', as inner products of one vector per item: both embeddings
-    side by side, over √2.
+    The ensemble's similarity is the mean of both networks', as inner products of one vector per item: both
+    embeddings side by side, over √2.
 
     Args:
         encoders: the networks by name.

@@ -55,8 +55,8 @@ class Truth:
     def same_image(self, step: Step, noisy: Batch) -> dict[str, Tensor]:
         """Return the share of neighbours that come from the query's original image, per direction.
 
-        Image queries: entries stored with the very image. Text queries: entries whose caption was written for the image
-        that the query was written for.
+        Image queries: entries stored with the very image. Text queries: entries whose caption was written for
+        the image that the query was written for.
         """
         assert step.near_images is not None
         assert step.near_texts is not None
@@ -93,7 +93,7 @@ def record_step(means: Means, net: str, step: Step, noisy: Batch | None, truth: 
 
 
 def partition_truth(losses: dict[str, Tensor], clean: Tensor, pairs: Tensor, truth: Truth) -> dict[str, Any]:
-    """Compare a partition with the truth: AUROC of each per-sample loss, precision and recall of the clean set."""
+    """Compare a partition with the truth: AUROC of each loss, precision and recall of the clean set."""
     from in2r.metrics import auroc, precision_recall
 
     really = truth.clean[pairs].numpy()

@@ -1,7 +1,7 @@
-"""The loop: warm-up, partition, two peers, validation; it can be killed at any moment and goes on bit-identically.
+"""The loop: warm-up, partition, two peers, validation; killed at any moment, it goes on bit-identically.
 
 Nothing that is drawn is carried along (see `in2r.seeds`), so the whole state is: both peers (encoders, refiners,
-memories), both optimisers, the partition, the running means, the best validation so far, and the position.
+memories), both optimisers, the partitions, the running means, the best validation so far, and the position.
 """
 
 import logging
@@ -45,15 +45,15 @@ class Display(Protocol):
     """Who is told how the run goes on."""
 
     def epoch(self, epoch: int, epochs: int, phase: str, steps: int, done: int) -> None:
-        """A new epoch begins, at step `done` of `steps`."""
+        """Hear that an epoch begins, at step `done` of `steps`."""
         ...
 
     def step(self) -> None:
-        """One step of one network is done."""
+        """Hear that one step of one network is done."""
         ...
 
     def record(self, record: dict[str, Any]) -> None:
-        """The epoch's record is written."""
+        """Hear that the epoch's record is written."""
         ...
 
 
@@ -112,9 +112,7 @@ class Trainer:
     def _optimizer(self, net: Peer) -> torch.optim.Optimizer:
         train = self.config.train
         if train.optimizer == "adamw":
-            return torch.optim.AdamW(
-                net.parameters(), lr=train.learning_rate, weight_decay=train.weight_decay
-            )
+            return torch.optim.AdamW(net.parameters(), lr=train.learning_rate, weight_decay=train.weight_decay)
         return torch.optim.Adam(net.parameters(), lr=train.learning_rate)
 
     def _cuda_devices(self) -> list[torch.device]:
@@ -167,9 +165,7 @@ class Trainer:
     def _sequence(self, steps: dict[str, int]) -> list[tuple[str, int]]:
         if self.config.train.order == "alternating":
             return [(name, index) for name in NAMES for index in range(steps[name])]
-        return [
-            (name, index) for index in range(max(steps.values())) for name in NAMES if index < steps[name]
-        ]
+        return [(name, index) for index in range(max(steps.values())) for name in NAMES if index < steps[name]]
 
     def _train_step(self, name: str, index: int, order: EpochOrder, split: bool) -> None:
         """One optimiser step of one network; its peer is only read."""
@@ -239,12 +235,8 @@ class Trainer:
         total = len(self.data.image_of_pair)
         if self.config.noise.oracle:
             return trust_all(self.data.pairs, total)
-        losses = score_pairs(
-            net.encoder, self.data, self.method.sample_losses, self.config.partition, self.seed
-        )
-        partition = make_partition(
-            losses[self.config.partition.loss], self.data.pairs, total, self.config.partition
-        )
+        losses = score_pairs(net.encoder, self.data, self.method.sample_losses, self.config.partition, self.seed)
+        partition = make_partition(losses[self.config.partition.loss], self.data.pairs, total, self.config.partition)
         for key, value in partition.figures.items():
             self.means.add(f"{key}_{name}", value)
         if partition.figures["single_mode"]:
@@ -294,9 +286,7 @@ class Trainer:
         self.lines += 1
         if rows["ensemble"]["rsum"] > self.best["rsum"]:
             self.best = {"rsum": rows["ensemble"]["rsum"], "epoch": self.epoch + 1}
-            tensors = {
-                f"{name}.{key}": value for name in NAMES for key, value in encoders[name].state_dict().items()
-            }
+            tensors = {f"{name}.{key}": value for name in NAMES for key, value in encoders[name].state_dict().items()}
             save_tensors(self.folder.best_file, tensors, {**self.best, "dev": rows})
         self.epoch += 1
         self.position, self.begun = 0, False
@@ -348,9 +338,7 @@ class Trainer:
         self.step, self.lines, self.best = meta["step"], meta["lines"], meta["best"]
         self.means = Means(meta["means"])
         if meta["versions"] != versions():
-            log.warning(
-                "%s: written under other versions; the run goes on, but not bit-identically", found[-1]
-            )
+            log.warning("%s: written under other versions; the run goes on, but not bit-identically", found[-1])
         return True
 
 

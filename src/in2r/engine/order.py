@@ -1,4 +1,4 @@
-"""Which pairs a step sees: a pure function of seed, network, epoch and step, so that nothing need be saved."""
+"""Which pairs a step sees: a pure function of seed, network, epoch and step; nothing need be saved."""
 
 import torch
 from torch import Tensor
@@ -26,7 +26,7 @@ class EpochOrder:
         self._turns: dict[int, Tensor] = {}
 
     def __len__(self) -> int:
-        """Steps in the epoch; a last batch of one pair is left out: it has no negative and no batch statistics."""
+        """Count the steps; a last batch of one pair is left out: it has no negative and no statistics."""
         full, rest = divmod(len(self._clean), self.batch_size)
         return full + (rest > 1)
 

@@ -13,7 +13,7 @@ from in2r.engine.checkpoint import tensor_bytes
 from in2r.engine.loop import NAMES, Trainer
 
 PASSES = 3
-"""Forward and backward passes of a co-training step against one of the warm-up: two views and the noisy batch."""
+"""Passes of a co-training step against one of the warm-up: two views and the noisy batch."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Plan:
 
 
 def make_plan(trainer: Trainer) -> Plan:
-    """Estimate a run from two timed steps on a throw-away copy of network A; the run itself is not touched."""
+    """Estimate a run from two timed steps on a throw-away copy of network A; the run is not touched."""
     config = trainer.config
     per_epoch = math.ceil(len(trainer.data.pairs) / config.train.batch_size) * len(NAMES)
     split = [trainer.method.needs_partition(epoch) for epoch in range(config.train.epochs)]
@@ -49,11 +49,7 @@ def make_plan(trainer: Trainer) -> Plan:
     cotraining = max(len(NAMES), int(per_epoch * clean_share)) * split.count(True)
     seconds = _step_seconds(trainer) * (warmup + PASSES * cotraining)
     held = tensor_bytes(
-        {
-            f"{name}.{key}": value
-            for name, net in trainer.nets.items()
-            for key, value in net.state_dict().items()
-        }
+        {f"{name}.{key}": value for name, net in trainer.nets.items() for key, value in net.state_dict().items()}
     )
     weights = sum(p.numel() * p.element_size() for net in trainer.nets.values() for p in net.parameters())
     checkpoint = held + 2 * weights

@@ -42,9 +42,7 @@ class RunFolder:
     def require(self) -> "RunFolder":
         """Raise `InputError` unless a run was begun here."""
         if not self.exists():
-            raise InputError(
-                f"{self.path}: not a run folder (no {self.config_file.name}); `in2r train` makes one"
-            )
+            raise InputError(f"{self.path}: not a run folder (no {self.config_file.name}); `in2r train` makes one")
         return self
 
     def config(self) -> RunConfig:

@@ -39,9 +39,9 @@ def score_pairs(
 ) -> dict[str, Tensor]:
     """Return each named per-sample loss (n,), in the order of `data.pairs`.
 
-    Eval mode; a pair's negatives are its batch mates in one fixed shuffled order, the same in every epoch and for both
-    networks. Images are encoded once. The last batch is filled up from the first pairs, so that every loss is taken
-    among equally many. With `config.augmented` the batches are augmented, as in the released code.
+    Eval mode; a pair's negatives are its batch mates in one fixed shuffled order, the same in every epoch and
+    for both networks. Images are encoded once. The last batch is filled up from the first pairs, so that every
+    loss is taken among equally many. With `config.augmented` the batches are augmented, as in the released code.
     """
     pairs = data.pairs
     size = min(config.batch_size, len(pairs))
@@ -53,9 +53,7 @@ def score_pairs(
         chunk = pairs[padded[start : start + size * CHUNK]]
         with evaluating(encoder):
             if images is None:
-                batch = data.batch(
-                    chunk, torch_generator(seed, "scoring augmentation", start, device=data.device)
-                )
+                batch = data.batch(chunk, torch_generator(seed, "scoring augmentation", start, device=data.device))
                 v = encoder.encode_images(batch.images, batch.image_mask)
                 u = encoder.encode_texts(batch.texts, batch.text_mask)
             else:
@@ -74,9 +72,7 @@ def score_pairs(
 
 def make_partition(losses: Tensor, pairs: Tensor, total: int, config: PartitionConfig) -> Partition:
     """Fit the mixture to per-sample losses (n,) of `pairs` and split them (in2r.md, Phase 2, step 1)."""
-    fit = fit_two_gaussians(
-        losses.numpy(), max_iter=config.max_iter, tol=config.tol, reg_covar=config.reg_covar
-    )
+    fit = fit_two_gaussians(losses.numpy(), max_iter=config.max_iter, tol=config.tol, reg_covar=config.reg_covar)
     prob = torch.as_tensor(fit.clean_probability, dtype=torch.float32)
     figures = {
         "estimated_noise_rate": float(fit.noise_rate),

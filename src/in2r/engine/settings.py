@@ -26,16 +26,12 @@ class DataConfig:
     )
     caption_vectors: str | None = key(
         None,
-        "use precomputed caption vectors: the suffix in {split}_SUFFIX.npy, or auto for a pair table's captions.npy",
+        "precomputed caption vectors: the suffix in {split}_SUFFIX.npy, or auto for a table's captions.npy",
     )
-    split_seed: int = key(
-        0, "seed of the image-grouped split that is drawn where a pair table has none", low=0
-    )
+    split_seed: int = key(0, "seed of the image-grouped split that is drawn where a pair table has none", low=0)
     vocabulary: str | None = key(None, "vocabulary file (JSON); null = built from the training captions")
     min_count: int = key(4, "words rarer than this become <unk> (the field's)", low=1)
-    word_vectors: str | None = key(
-        None, "GloVe text file for the initial word embeddings; null = uniform ±0.1"
-    )
+    word_vectors: str | None = key(None, "GloVe text file for the initial word embeddings; null = uniform ±0.1")
 
 
 @dataclass(frozen=True)
@@ -43,9 +39,7 @@ class NoiseConfig:
     """Section `noise`: mismatches injected on purpose, for measuring."""
 
     index: str | None = key(None, "index file (see `in2r noise make`); null = the pairs as they are")
-    level: Literal["caption", "image"] | None = key(
-        None, "declared protocol; the file is refused if it differs"
-    )
+    level: Literal["caption", "image"] | None = key(None, "declared protocol; the file is refused if it differs")
     ratio: float | None = key(None, "declared ratio; the file is refused if it differs", low=0, high=1)
     oracle: bool = key(
         False, "train on the truly matching pairs only: a ceiling that uses the truth, marked in every result"
@@ -85,9 +79,7 @@ class TrainConfig:
     optimizer: Literal["adam", "adamw"] = key("adam", "optimiser (paper: Adam; released code: AdamW)")
     learning_rate: float = key(5e-4, "learning rate (paper)", above=0)
     weight_decay: float = key(0.0, "decay of AdamW (released code: 1e-4)", low=0)
-    schedule: Literal["cosine", "step"] = key(
-        "cosine", "cosine over all epochs, set per epoch (paper); or step"
-    )
+    schedule: Literal["cosine", "step"] = key("cosine", "cosine over all epochs, set per epoch (paper); or step")
     step_epochs: int = key(15, "schedule step: epochs between two cuts (released code)", low=1)
     step_factor: float = key(0.1, "schedule step: factor of a cut (released code)", above=0, high=1)
     gradient_clip: float = key(2.0, "largest gradient norm (released code)", above=0)
@@ -109,9 +101,7 @@ class TrainConfig:
 class CheckpointConfig:
     """Section `checkpoint`."""
 
-    every_steps: int = key(
-        1000, "steps between two checkpoints within an epoch (one more at each epoch's end)", low=1
-    )
+    every_steps: int = key(1000, "steps between two checkpoints within an epoch (one more at each epoch's end)", low=1)
     keep: int = key(2, "newest checkpoints that stay on disk", low=1)
 
 
@@ -139,15 +129,11 @@ class RunConfig:
 def presets() -> list[str]:
     """Return the names of the settings that come with the package."""
     return sorted(
-        Path(str(item)).stem
-        for item in files("in2r").joinpath("presets").iterdir()
-        if str(item).endswith(".yaml")
+        Path(str(item)).stem for item in files("in2r").joinpath("presets").iterdir() if str(item).endswith(".yaml")
     )
 
 
-def load_config(
-    source: str | Path | None = None, overrides: Iterable[str] = (), **sections: Any
-) -> RunConfig:
+def load_config(source: str | Path | None = None, overrides: Iterable[str] = (), **sections: Any) -> RunConfig:
     """Resolve a run's settings: a preset's name or a YAML file, then sections, then `key=value` overrides.
 
     Raises:
@@ -183,8 +169,8 @@ def _check(config: RunConfig) -> None:
     if isinstance(method, In2rConfig):
         if method.rectifier == "refiner" and config.model.dim % method.refiner_heads:
             raise InputError(
-                f"configuration: `model.dim` ({config.model.dim}) must be a multiple of `method.refiner_heads` "
-                f"({method.refiner_heads})"
+                f"configuration: `model.dim` ({config.model.dim}) must be a multiple of "
+                f"`method.refiner_heads` ({method.refiner_heads})"
             )
         if method.memory_size is not None and method.memory_size < method.num_neighbors:
             raise InputError(

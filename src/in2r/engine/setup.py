@@ -108,9 +108,7 @@ def open_setup(config: RunConfig, device: torch.device, vocabulary: Vocabulary |
     if kind == "words" and vocabulary is None:
         assert train.captions is not None
         vocabulary = (
-            Vocabulary.load(data.vocabulary)
-            if data.vocabulary
-            else Vocabulary.build(train.captions, data.min_count)
+            Vocabulary.load(data.vocabulary) if data.vocabulary else Vocabulary.build(train.captions, data.min_count)
         )
     noise = None
     if config.noise.index is not None:

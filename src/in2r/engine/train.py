@@ -108,8 +108,8 @@ def reopen(folder: RunFolder, *, device: str | None = None, force: bool = False)
     vocabulary = Vocabulary.load(folder.vocabulary_file) if folder.vocabulary_file.is_file() else None
     if vocabulary is not None and vocabulary.hash != info["vocabulary"]["hash"]:
         raise InputError(
-            f"{folder.vocabulary_file}: vocabulary differs from the run's (hash {vocabulary.hash[:12]}, {len(vocabulary)} "
-            f"words; the run has {info['vocabulary']['hash'][:12]}, {info['vocabulary']['words']} words)"
+            f"{folder.vocabulary_file}: vocabulary differs from the run's (hash {vocabulary.hash[:12]}, "
+            f"{len(vocabulary)} words; the run has {info['vocabulary']['hash'][:12]}, {info['vocabulary']['words']} words)"
         )
     setup = open_setup(config, resolve_device(device or config.train.device), vocabulary)
     now = setup.source.fingerprint()["hash"]

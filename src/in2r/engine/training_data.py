@@ -27,9 +27,7 @@ class TrainingData:
     vocabulary_size: int
     mask_id: int
 
-    def batch(
-        self, pairs: Tensor, generator: torch.Generator | None = None, elite: Tensor | None = None
-    ) -> Batch:
+    def batch(self, pairs: Tensor, generator: torch.Generator | None = None, elite: Tensor | None = None) -> Batch:
         """Gather pairs (B,) int64; with a generator, regions and words are augmented.
 
         Args:
@@ -41,15 +39,11 @@ class TrainingData:
         images, image_mask = self.images.gather(groups, self.device)
         texts, text_mask = self.texts.gather(pairs, self.device)
         if generator is not None and self.region_drop > 0 and images.shape[1] > 1:
-            image_mask = drop_regions(
-                image_mask, (images.shape[0], images.shape[1]), generator, self.region_drop
-            )
+            image_mask = drop_regions(image_mask, (images.shape[0], images.shape[1]), generator, self.region_drop)
         if generator is not None and self.word_drop > 0 and isinstance(self.texts, PackedTokens):
             assert text_mask is not None
             texts, text_mask = augment_words(
                 texts, text_mask, generator, self.vocabulary_size, self.mask_id, self.word_drop
             )
         chosen = None if elite is None else elite[pairs].to(self.device)
-        return Batch(
-            pairs.to(self.device), groups.to(self.device), images, image_mask, texts, text_mask, chosen
-        )
+        return Batch(pairs.to(self.device), groups.to(self.device), images, image_mask, texts, text_mask, chosen)

@@ -1,8 +1,8 @@
 """IN²R: rectify mismatched pairs by the neighbours that their image, or their text, has among trusted pairs.
 
-"Intra-Modal Neighbors Never Lie", ICML 2026. Read top to bottom: settings, warm-up (Eq. 1), total (Eq. 12), clean
-loss (Eqs. 2-5), rectification (Eqs. 6-11). Letters as in the paper: v, u are unit-norm image and text embeddings
-(B, D); t_hat, v_hat the prototypes; q a soft target.
+"Intra-Modal Neighbors Never Lie", ICML 2026. Read top to bottom: settings, warm-up (Eq. 1), total (Eq. 12),
+clean loss (Eqs. 2-5), rectification (Eqs. 6-11). Letters as in the paper: v, u are unit-norm image and text
+embeddings (B, D); t_hat, v_hat the prototypes; q a soft target.
 """
 
 from dataclasses import dataclass
@@ -50,12 +50,8 @@ class In2rConfig:
     candidates: Literal["noisy", "both"] = key(
         "noisy", "the 'current batch' of Eq. 10: the noisy batch, or clean and noisy together"
     )
-    memory_size: int | None = key(
-        None, "M; null = memory_share × training pairs, at most memory_limit", low=1
-    )
-    memory_share: float = key(
-        0.45, "share of the training pairs that M covers (the paper's 65,536 / 145,000)", above=0
-    )
+    memory_size: int | None = key(None, "M; null = memory_share × training pairs, at most memory_limit", low=1)
+    memory_share: float = key(0.45, "share of the training pairs that M covers (the paper's 65,536 / 145,000)", above=0)
     memory_limit: int = key(65536, "largest M chosen from memory_share (the paper's M on Flickr30K)", low=1)
     memory_unique: bool = key(False, "a pair's newest memory entry replaces its older one")
     memory_prefill: bool = key(
@@ -90,9 +86,7 @@ class In2r:
         c = self.config
         if c.rectifier == "mean":
             return MeanRefiner()
-        return (
-            Top1Refiner() if c.rectifier == "top1" else GraphRefiner(dim, c.refiner_heads, c.refiner_dropout)
-        )
+        return Top1Refiner() if c.rectifier == "top1" else GraphRefiner(dim, c.refiner_heads, c.refiner_dropout)
 
     def needs_partition(self, epoch: int) -> bool:
         """Phase 2 begins after the warm-up."""
@@ -106,9 +100,7 @@ class In2r:
         """Both candidates for the partition: the warm-up loss, and the hinge averaged over all negatives."""
         c = self.config
         return {
-            "sce": sce_loss(
-                similarity, c.warmup_temperature, c.ce_weight, c.rce_weight, c.epsilon, reduction="none"
-            ),
+            "sce": sce_loss(similarity, c.warmup_temperature, c.ce_weight, c.rce_weight, c.epsilon, reduction="none"),
             "triplet-mean": triplet_loss(similarity, c.margin, negatives="mean", reduction="none"),
         }
 
@@ -152,9 +144,7 @@ class In2r:
             "clean": inter + c.lambda_intra * (image + text),  # Eq. 5
         }
 
-    def _rectify(
-        self, net: Peer, peer: Peer, noisy: Batch | None, clean: tuple[Tensor, Tensor], step: Step
-    ) -> None:
+    def _rectify(self, net: Peer, peer: Peer, noisy: Batch | None, clean: tuple[Tensor, Tensor], step: Step) -> None:
         """Add L_rect of the noisy batch to the step, or note why there is none."""
         c = self.config
         memory = peer.memory
@@ -172,15 +162,11 @@ class In2r:
         # a query whose exclusions leave fewer than K neighbours has no prototype
         step.losses["rect"] = (rect * found).sum() / found.sum().clamp(min=1)
 
-    def _neighbors(
-        self, memory: MemoryBank, query: Tensor, batch: Batch, by: Literal["image", "text"]
-    ) -> Neighbors:
+    def _neighbors(self, memory: MemoryBank, query: Tensor, batch: Batch, by: Literal["image", "text"]) -> Neighbors:
         c = self.config
         own_image = batch.groups if c.memory_exclude_self and by == "image" else None
         own_pair = batch.pairs if c.memory_exclude_self and by == "text" else None
-        return memory.nearest(
-            query.detach(), c.num_neighbors, by=by, exclude_groups=own_image, exclude_ids=own_pair
-        )
+        return memory.nearest(query.detach(), c.num_neighbors, by=by, exclude_groups=own_image, exclude_ids=own_pair)
 
     def _rectification(
         self, v: Tensor, u: Tensor, t_hat: Tensor, v_hat: Tensor, clean: tuple[Tensor, Tensor]

@@ -17,9 +17,7 @@ class TripletConfig:
     """Section `method` for name = triplet: the backbone as it is trained on clean data."""
 
     name: Literal["triplet"] = key("triplet", "the method")
-    warmup_epochs: int = key(
-        1, "first epochs with all negatives (mean) in place of the hardest one (VSE∞: 1)", low=0
-    )
+    warmup_epochs: int = key(1, "first epochs with all negatives (mean) in place of the hardest one (VSE∞: 1)", low=0)
     margin: float = key(0.2, "margin m of Eq. 2", low=0)
 
 
