@@ -99,7 +99,7 @@ def open_setup(config: RunConfig, device: torch.device, vocabulary: Vocabulary |
         data.path,
         layout=data.layout,
         dev_rule=data.dev_rule,
-        caption_vectors=data.caption_vectors,
+        caption_vectors=True if data.caption_vectors == "auto" else data.caption_vectors,
         split_seed=data.split_seed,
     )
     train = source.split("train")
