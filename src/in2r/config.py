@@ -86,9 +86,10 @@ def _section(sections: list[Any], value: Any, where: str, faults: list[str]) -> 
     if len(sections) == 1 or not isinstance(value, Mapping) or "name" not in value:
         return sections[0]
     by_name = {section().name: section for section in sections}
-    if value["name"] not in by_name:
+    if not isinstance(value["name"], str) or value["name"] not in by_name:
         faults.append(f"`{where}.name` must be one of {', '.join(by_name)}, got {value['name']!r}")
-    return by_name.get(value["name"], sections[0])
+        return sections[0]
+    return by_name[value["name"]]
 
 
 def _join(where: str, name: str) -> str:
@@ -96,7 +97,9 @@ def _join(where: str, name: str) -> str:
 
 
 def _options(kind: Any) -> tuple[Any, ...]:
-    return typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
+    # a union with Literal is typing's own kind of union before Python 3.14
+    is_union = typing.get_origin(kind) in (types.UnionType, typing.Union)
+    return typing.get_args(kind) if is_union else (kind,)
 
 
 def _coerce(value: Any, kind: Any) -> Any:

@@ -153,14 +153,19 @@ def resolve(values: Mapping[str, Any]) -> RunConfig:
 def _source(source: str | Path | None) -> dict[str, Any]:
     if source is None:
         return {}
-    if Path(source).is_file():
-        values = read_yaml(source)
-        base = values.pop("preset", None)
-        return merge(_source(base), values) if base is not None else values
-    packaged = files("in2r").joinpath("presets", f"{source}.yaml")
-    if not packaged.is_file():
-        raise InputError(f"{source}: neither a file nor a preset; presets: {', '.join(presets())}")
-    return read_yaml(str(packaged))
+    if not Path(source).is_file():
+        return _preset(source, f"{source}: neither a file nor a preset")
+    values = read_yaml(source)
+    if "preset" not in values:
+        return values
+    base = values.pop("preset")
+    return merge(_preset(base, f"{source}: `preset` must name one, got {base!r}"), values)
+
+
+def _preset(name: Any, fault: str) -> dict[str, Any]:
+    if name not in presets():
+        raise InputError(f"{fault}; presets: {', '.join(presets())}")
+    return read_yaml(str(files("in2r").joinpath("presets", f"{name}.yaml")))
 
 
 def _check(config: RunConfig) -> None:

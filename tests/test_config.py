@@ -1,0 +1,198 @@
+"""Settings: every fault in one line, with the nearest valid key; presets; what overrides what."""
+
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from in2r.config import merge, parse_overrides, read_yaml, to_dict
+from in2r.engine.settings import RunConfig, load_config, presets, resolve
+from in2r.errors import InputError
+from in2r.methods.in2r import In2rConfig
+from in2r.methods.plain import SceConfig, TripletConfig
+
+
+def fault(**sections: object) -> str:
+    with pytest.raises(InputError) as error:
+        load_config(None, **sections)
+    message = str(error.value)
+    assert "\n" not in message
+    return message
+
+
+@pytest.mark.parametrize(
+    ("sections", "said"),
+    [
+        ({"train": {"epoch": 3}}, "unknown key `train.epoch`; did you mean `train.epochs`?"),
+        ({"trian": {}}, "unknown key `trian`; did you mean `train`?"),
+        ({"method": {"lambda_inter": 1}}, "unknown key `method.lambda_inter`; did you mean `method.lambda_intra`?"),
+        ({"checkpoint": {"zzz": 1}}, "unknown key `checkpoint.zzz`; valid keys: every_steps, keep"),
+        ({"train": {"epochs": "many"}}, "`train.epochs` must be a whole number, got 'many'"),
+        ({"train": {"epochs": 2.0}}, "`train.epochs` must be a whole number, got 2.0"),
+        ({"train": {"epochs": True}}, "`train.epochs` must be a whole number, got True"),
+        ({"train": {"epochs": 0}}, "`train.epochs` must be at least 1, got 0"),
+        ({"train": {"threads": "all"}}, "`train.threads` must be a whole number or null, got 'all'"),
+        ({"train": {"learning_rate": 0}}, "`train.learning_rate` must be greater than 0, got 0.0"),
+        ({"train": {"learning_rate": "fast"}}, "`train.learning_rate` must be a number, got 'fast'"),
+        ({"train": {"learning_rate": "nan"}}, "`train.learning_rate` must be a finite number, got nan"),
+        ({"train": {"order": "random"}}, "`train.order` must be one of interleaved, alternating, got 'random'"),
+        ({"train": 5}, "`train` must be a section with keys, got 5"),
+        ({"train": None}, "`train` must be a section with keys, got None"),
+        ({"noise": {"ratio": 60}}, "`noise.ratio` must be in [0, 1], got 60.0"),
+        ({"noise": {"level": "pair"}}, "`noise.level` must be one of caption, image or null, got 'pair'"),
+        ({"noise": {"oracle": "yes"}}, "`noise.oracle` must be true or false, got 'yes'"),
+        ({"model": {"center": 1}}, "`model.center` must be true or false, got 1"),
+        ({"data": {"path": 5}}, "`data.path` must be text, got 5"),
+        ({"method": {"name": "ncr"}}, "`method.name` must be one of in2r, triplet, sce, got 'ncr'"),
+        ({"method": {"name": "triplet", "gamma": 1}}, "unknown key `method.gamma`"),
+        ({"method": {"name": ["in2r"]}}, "`method.name` must be one of in2r, triplet, sce, got ['in2r']"),
+    ],
+)
+def test_a_fault_is_named_with_what_was_expected(sections: dict[str, object], said: str) -> None:
+    assert said in fault(**sections)
+
+
+def test_all_faults_come_at_once() -> None:
+    message = fault(train={"epoch": 3, "batch_size": 1}, model={"dim": "big"}, method={"name": "x"})
+    for part in ("train.epoch`", "train.batch_size` must be at least 2", "model.dim`", "method.name`"):
+        assert part in message
+    assert message.startswith("configuration: ")
+
+
+def test_numbers_as_people_write_them() -> None:
+    """YAML 1.1 reads 5e-4 as text, and 1 for 1.0 is no mistake."""
+    config = load_config(None, ["train.learning_rate=5e-4", "method.gamma=2"])
+    assert config.train.learning_rate == 0.0005
+    assert isinstance(config.method, In2rConfig)
+    assert config.method.gamma == 2.0
+    assert isinstance(config.method.gamma, float)
+
+
+def test_optional_choices_take_their_choices_and_null() -> None:
+    assert load_config(None, ["noise.level=image"]).noise.level == "image"
+    assert load_config(None, ["noise.level=null"]).noise.level is None
+
+
+def test_the_methods_name_chooses_its_section() -> None:
+    assert isinstance(load_config(None, ["method.name=triplet", "method.margin=0.1"]).method, TripletConfig)
+    assert isinstance(load_config(None, ["method.name=sce"]).method, SceConfig)
+
+
+@pytest.mark.parametrize("name", presets())
+def test_every_preset_loads_and_survives_its_own_file(name: str) -> None:
+    config = load_config(name)
+    assert resolve(to_dict(config)) == config
+
+
+def test_presets_say_what_the_table_says() -> None:
+    assert presets() == ["discard", "paper", "released", "sce", "triplet"]
+    paper, released = load_config("paper"), load_config("released")
+    assert paper == RunConfig()
+    assert (paper.method.warmup_epochs, paper.train.epochs, paper.train.learning_rate) == (5, 45, 5e-4)
+    assert isinstance(released.method, In2rConfig)
+    assert released.method.lambda_intra == 1.0
+    assert released.method.intra_margin == 0.3
+    assert released.method.rectification == "prototype-contrast"
+    assert released.method.refiner_sharing == "per-direction"
+    assert not released.method.memory_prefill
+    assert (released.partition.loss, released.partition.minimum_noisy_share) == ("triplet-mean", 0.01)
+    assert (released.train.optimizer, released.train.weight_decay, released.train.order) == (
+        "adamw",
+        1e-4,
+        "alternating",
+    )
+    discard = load_config("discard").method
+    assert isinstance(discard, In2rConfig)
+    assert discard.rectifier == "none"
+
+
+def test_every_key_says_what_it_means() -> None:
+    config = load_config("paper")
+    for method in (In2rConfig(), TripletConfig(), SceConfig()):
+        assert all(entry.metadata["help"] for entry in fields(method))
+    for section in fields(config):
+        assert all(entry.metadata["help"] for entry in fields(getattr(config, section.name)))
+
+
+def test_later_settings_win(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("preset: released\ntrain: {epochs: 7, seed: 1}\n", encoding="utf-8")
+    config = load_config(file, ["train.seed=3", "train.seed=4"], train={"seed": 2, "batch_size": 16})
+    assert config.train.optimizer == "adamw"  # the preset's
+    assert config.train.epochs == 7  # the file's
+    assert config.train.batch_size == 16  # the section's
+    assert config.train.seed == 4  # the last override
+
+
+def test_an_unknown_preset_in_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    for value in ("papre", "5", str(file)):
+        file.write_text(f"preset: {value}\n", encoding="utf-8")
+        with pytest.raises(InputError, match=f"{file}: .*{value}.*presets: discard, paper, released"):
+            load_config(file)
+
+
+def test_neither_file_nor_preset() -> None:
+    with pytest.raises(InputError, match="papre: neither a file nor a preset; presets: discard, paper"):
+        load_config("papre")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a: [1\nb: 2\n", "not valid YAML .*line 2"),
+        ("- 1\n", "expected keys and values, found list"),
+        ("\xe9", "not valid YAML"),
+        ("a: !!python/object/apply:os.getcwd []\n", "not valid YAML"),
+    ],
+)
+def test_a_broken_file_is_named(tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(text, encoding="latin-1")
+    with pytest.raises(InputError, match=f"{file}: {said}") as error:
+        load_config(file)
+    assert "\n" not in str(error.value)
+
+
+def test_reading_yaml_from_nothing(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no such file"):
+        read_yaml(tmp_path / "absent.yaml")
+    with pytest.raises(InputError, match="Is a directory"):
+        read_yaml(tmp_path)
+    (tmp_path / "empty.yaml").touch()
+    assert load_config(tmp_path / "empty.yaml") == RunConfig()
+
+
+def test_overrides() -> None:
+    assert parse_overrides(["a.b=1", "a.c=[x, y]", "d=text", "e="]) == {
+        "a": {"b": 1, "c": ["x", "y"]},
+        "d": "text",
+        "e": None,
+    }
+    for wrong in ("train.seed", "=1", "a=[1"):
+        with pytest.raises(InputError, match=r"`.*`: "):
+            parse_overrides([wrong])
+
+
+def test_merge_leaves_its_inputs_alone() -> None:
+    base = {"a": {"b": 1, "c": 2}}
+    assert merge(base, {"a": {"b": 3}}) == {"a": {"b": 3, "c": 2}}
+    assert base == {"a": {"b": 1, "c": 2}}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (["model.dim=10"], r"`model.dim` \(10\) must be a multiple of `method.refiner_heads` \(4\)"),
+        (["method.memory_size=4"], r"`method.memory_size` \(4\) must be at least `method.num_neighbors` \(5\)"),
+        (["noise.oracle=true"], "`noise.oracle` needs a `noise.index`"),
+    ],
+)
+def test_settings_that_contradict_each_other(overrides: list[str], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        load_config(None, overrides)
+
+
+def test_a_dimension_without_refiner_need_not_be_divisible() -> None:
+    assert load_config("discard", ["model.dim=10"]).model.dim == 10
+    assert load_config("triplet", ["model.dim=10"]).model.dim == 10
