@@ -1,0 +1,108 @@
+"""Derived seeds, and files that are whole or absent."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from in2r.errors import InputError
+from in2r.files import (
+    atomic_path,
+    read_json,
+    require_free_space,
+    sha256_file,
+    write_json,
+    write_text,
+)
+from in2r.seeds import derive, numpy_generator, torch_generator
+
+
+def test_derived_seeds_are_fixed_for_ever() -> None:
+    """A change here changes every run ever made: it must not happen unnoticed."""
+    assert derive(0) == 4761921975702974394
+    assert derive(0, "dropout", "A", 3, 7) == 5846124543651391315
+
+
+def test_a_seed_depends_on_every_name_and_on_their_order() -> None:
+    names = [
+        (0,),
+        (1,),
+        (0, "a"),
+        (0, "b"),
+        (0, "a", "b"),
+        (0, "b", "a"),
+        (0, "ab"),
+        (0, "a", 1),
+        (0, "a", 11),
+        (0, "a", 1, 1),
+        (0, "a1"),
+        (0, "", "a"),
+    ]
+    assert len({derive(*name) for name in names}) == len(names)
+    assert all(0 <= derive(seed) < 2**63 for seed in range(100))
+
+
+def test_generators_are_functions_of_their_names() -> None:
+    def draws(*names: str | int) -> tuple[float, float]:
+        drawn = torch.rand((), generator=torch_generator(0, *names))
+        return float(drawn), float(numpy_generator(0, *names).random())
+
+    torch.manual_seed(1)
+    first = draws("x")
+    torch.manual_seed(2)
+    assert draws("x") == first
+    assert draws("y") != first
+
+
+def test_a_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
+    target = tmp_path / "new" / "file.txt"
+    with atomic_path(target) as temporary:
+        assert temporary.suffix == ".txt"
+        temporary.write_text("half", encoding="utf-8")
+        assert not target.exists()
+    assert target.read_text(encoding="utf-8") == "half"
+    assert list(target.parent.iterdir()) == [target]
+
+
+def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    target = tmp_path / "file.txt"
+    write_text(target, "old")
+
+    def write_and_fail() -> None:
+        with atomic_path(target) as temporary:
+            temporary.write_text("new", encoding="utf-8")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_and_fail()
+    assert target.read_text(encoding="utf-8") == "old"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_the_files_mode_is_the_users_own(tmp_path: Path) -> None:
+    (tmp_path / "plain").touch()
+    write_text(tmp_path / "atomic", "x")
+    assert (tmp_path / "atomic").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+def test_json(tmp_path: Path) -> None:
+    write_json(tmp_path / "a.json", {"é": [1, None, 0.1]})
+    assert read_json(tmp_path / "a.json") == {"é": [1, None, 0.1]}
+    with pytest.raises(InputError, match="absent.json: no such file"):
+        read_json(tmp_path / "absent.json")
+    (tmp_path / "b.json").write_text('{"a": 1,\n', encoding="utf-8")
+    with pytest.raises(InputError, match=r"b\.json: not valid JSON .*line 2"):
+        read_json(tmp_path / "b.json")
+
+
+def test_sha256(tmp_path: Path) -> None:
+    (tmp_path / "abc").write_bytes(b"abc")
+    assert sha256_file(tmp_path / "abc").startswith("ba7816bf8f01cfea414140de5dae2223")
+
+
+def test_free_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(9, 6, 3 * 2**20))
+    require_free_space(tmp_path, 3 * 2**20)
+    with pytest.raises(InputError, match="4 MiB needed, 3 MiB free"):
+        require_free_space(tmp_path, 4 * 2**20)
