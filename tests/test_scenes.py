@@ -7,8 +7,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
+from in2r.data.pairs import open_data
 from in2r.data.scene_captions import Mention, _place, _relation, caption_scene
 from in2r.data.scene_drawing import BACKGROUNDS, COLOURS, SIDE, Scene, Thing, draw_scene, overlap, paint
 from in2r.data.scene_features import DIM, REGIONS, region_features
@@ -75,6 +77,14 @@ def test_ragged_table(ragged):
         "pictures",
         "scenes.json",
     ]
+
+
+def test_both_layouts_open_as_data_and_hold_the_same_images(precomp, ragged):
+    field, table = open_data(precomp).split("dev"), open_data(ragged).split("dev")
+    assert list(field.image_ids) == list(table.image_ids) == ["dev-000000", "dev-000001", "dev-000002"]
+    assert field.captions[0] == table.captions[0]
+    everything = torch.arange(3)
+    torch.testing.assert_close(field.images.gather(everything)[0], table.images.gather(everything)[0])
 
 
 def test_same_number_other_than_five_is_a_table(tmp_path):
@@ -162,9 +172,7 @@ def test_captions_of_one_image_differ(precomp):
 
 def test_a_caption_tells_nothing_that_is_not_there():
     scene = Scene("night", 0, (ball(20, 20), ball(70, 70, colour="blue", kind="star")))
-    words = {
-        w.strip(".,").lower() for text in caption_scene(scene, 60, random.Random(1)) for w in text.split()
-    }
+    words = {w.strip(".,").lower() for text in caption_scene(scene, 60, random.Random(1)) for w in text.split()}
     assert {"red", "blue", "ball", "star", "night"} <= words
     assert not words & {
         "green",
@@ -269,8 +277,7 @@ def test_scenes_vary_and_overlap():
     assert {scene.background for scene in scenes} == set(BACKGROUNDS)
     assert {len(scene.things) for scene in scenes} == {2, 3, 4, 5}
     covered = [
-        any(overlap(a, b) > 0.1 for i, a in enumerate(scene.things) for b in scene.things[:i])
-        for scene in scenes
+        any(overlap(a, b) > 0.1 for i, a in enumerate(scene.things) for b in scene.things[:i]) for scene in scenes
     ]
     assert 0.3 < np.mean(covered) < 0.9
     twins = [len({thing.look for thing in scene.things}) < len(scene.things) for scene in scenes]
