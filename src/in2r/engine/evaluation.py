@@ -12,7 +12,8 @@ from in2r.data.pairs import PairSet
 from in2r.data.vocabulary import PackedTokens
 from in2r.encode import encode_images, encode_texts
 from in2r.encoders import DualEncoder
-from in2r.metrics import five_folds, is_collapsed, ranks_from_embeddings, recalls_from_ranks
+from in2r.errors import InputError
+from in2r.metrics import five_folds, fold_mean, is_collapsed, ranks_from_embeddings, recalls_from_ranks
 
 log = logging.getLogger(__name__)
 
@@ -38,9 +39,15 @@ def evaluate_split(
         texts: the split's captions as the encoders take them.
         device: where to compute.
         folds: 1 = all at once; 5 = the mean over five contiguous folds (COCO 1K).
+
+    Raises:
+        InputError: an embedding is not finite; named by network, split and item.
     """
     images = {name: encode_images(encoder, split.images, device) for name, encoder in encoders.items()}
     captions = {name: encode_texts(encoder, texts, device) for name, encoder in encoders.items()}
+    for name in encoders:
+        _require_finite(f"network {name}: {split.name} image", images[name])
+        _require_finite(f"network {name}: {split.name} caption", captions[name])
     health: dict[str, Any] = {}
     for name in encoders:
         health[f"collapsed_{name}"] = is_collapsed(images[name]) or is_collapsed(captions[name])
@@ -57,11 +64,16 @@ def evaluate_split(
     return rows, health
 
 
+def _require_finite(what: str, embeddings: Tensor) -> None:
+    bad = ~embeddings.isfinite().all(dim=1)
+    if bad.any():
+        raise InputError(f"{what} {int(bad.nonzero()[0])} has an embedding that is not finite")
+
+
 def _side_by_side(a: Tensor, b: Tensor) -> Tensor:
     return torch.cat([a, b], dim=1) / math.sqrt(2)
 
 
 def _recalls(images: Tensor, captions: Tensor, owners: Tensor, folds: int) -> dict[str, float]:
-    if folds > 1:
-        return five_folds(images, captions, owners, folds)
-    return recalls_from_ranks(*ranks_from_embeddings(images, captions, owners))
+    parts = five_folds(images, captions, owners, folds)
+    return fold_mean([recalls_from_ranks(*ranks_from_embeddings(*part)) for part in parts])

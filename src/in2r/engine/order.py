@@ -11,7 +11,8 @@ class EpochOrder:
 
     Args:
         clean: (n,) pair ids that are passed over once, in a fresh order.
-        noisy: (m,) pair ids that are cycled beside them, reshuffled at each turn.
+        noisy: (m,) pair ids that are cycled beside them, reshuffled at each turn; what does not fill a batch is left
+            out of that turn, so that no pair is twice in a batch.
         batch_size: pairs in a batch; the noisy batch is smaller where the noisy set is.
         seed: the run's seed.
         names: what tells this order from others (network, epoch).
@@ -19,11 +20,11 @@ class EpochOrder:
 
     def __init__(self, clean: Tensor, noisy: Tensor, batch_size: int, seed: int, *names: str | int) -> None:
         self.batch_size = batch_size
-        self._noisy = noisy
+        self._noisy = self._shuffled = noisy
+        self._turn = -1
         self._seed, self._names = seed, names
         generator = torch_generator(seed, "clean order", *names)
         self._clean = clean[torch.randperm(len(clean), generator=generator)]
-        self._turns: dict[int, Tensor] = {}
 
     def __len__(self) -> int:
         """Count the steps; a last batch of one pair is left out: it has no negative and no statistics."""
@@ -41,19 +42,12 @@ class EpochOrder:
 
     def noisy(self, step: int) -> Tensor | None:
         """Return the pair ids of the step's noisy batch; None when there are fewer than two noisy pairs."""
-        total = len(self._noisy)
-        if total < 2:
+        size = min(self.batch_size, len(self._noisy))
+        if size < 2:
             return None
-        size = min(self.batch_size, total)
-        start, stop = step * size, (step + 1) * size
-        first, last = start // total, (stop - 1) // total
-        joined = torch.cat([self._turn(turn) for turn in range(first, last + 1)])
-        return joined[start - first * total : stop - first * total]
-
-    def _turn(self, turn: int) -> Tensor:
-        if turn not in self._turns:
+        turn, index = divmod(step, len(self._noisy) // size)
+        if turn != self._turn:
             generator = torch_generator(self._seed, "noisy order", *self._names, turn)
-            # only the last turns are needed again
-            self._turns = {key: value for key, value in self._turns.items() if key >= turn - 1}
-            self._turns[turn] = self._noisy[torch.randperm(len(self._noisy), generator=generator)]
-        return self._turns[turn]
+            self._shuffled = self._noisy[torch.randperm(len(self._noisy), generator=generator)]
+            self._turn = turn
+        return self._shuffled[index * size : (index + 1) * size]
