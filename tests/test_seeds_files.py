@@ -89,7 +89,7 @@ def test_the_files_mode_is_the_users_own(tmp_path: Path) -> None:
 def test_json(tmp_path: Path) -> None:
     write_json(tmp_path / "a.json", {"é": [1, None, 0.1]})
     assert read_json(tmp_path / "a.json") == {"é": [1, None, 0.1]}
-    with pytest.raises(InputError, match="absent.json: no such file"):
+    with pytest.raises(InputError, match=r"absent\.json: no such file"):
         read_json(tmp_path / "absent.json")
     (tmp_path / "b.json").write_text('{"a": 1,\n', encoding="utf-8")
     with pytest.raises(InputError, match=r"b\.json: not valid JSON .*line 2"):

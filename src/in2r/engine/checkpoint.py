@@ -1,6 +1,7 @@
 """Checkpoints: one safetensors file each, whole or absent, with nothing in it that could run code."""
 
 import json
+import logging
 import re
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ from torch import Tensor
 
 from in2r.errors import InputError
 from in2r.files import atomic_path, require_free_space
+
+log = logging.getLogger(__name__)
 
 _NAME = re.compile(r"step-(\d{9})\.safetensors")
 
@@ -68,6 +71,25 @@ def save_checkpoint(folder: Path, step: int, tensors: dict[str, Tensor], meta: d
     save_tensors(folder / f"step-{step:09d}.safetensors", tensors, meta)
     for old in checkpoints(folder)[:-keep]:
         old.unlink()
+
+
+def load_newest(folder: Path) -> tuple[Path, dict[str, Tensor], dict[str, Any]] | None:
+    """Read the newest checkpoint that is readable; None when the run has none yet.
+
+    Raises:
+        InputError: there are checkpoints, and none can be read.
+    """
+    found = checkpoints(folder)
+    fault = ""
+    for path in reversed(found):
+        try:
+            return path, *load_tensors(path)
+        except InputError as error:
+            fault = str(error)
+            log.warning("%s; looking for an older checkpoint", fault)
+    if found:
+        raise InputError(f"{fault}; no other checkpoint can be read; without {folder} the run begins anew")
+    return None
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer, prefix: str) -> dict[str, Tensor]:

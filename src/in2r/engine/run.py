@@ -67,23 +67,27 @@ class RunFolder:
         write_json(self.info_file, info)
 
     def records(self) -> list[dict[str, Any]]:
-        """Read the record: one mapping per epoch."""
+        """Read the record: one mapping per epoch; a last line that a kill cut off does not count."""
         if not self.log_file.is_file():
             return []
-        return [json.loads(line) for line in self.log_file.read_text(encoding="utf-8").splitlines() if line]
+        lines = self.log_file.read_text(encoding="utf-8").split("\n")[:-1]
+        return [json.loads(line) for line in lines]
 
     def append(self, record: dict[str, Any]) -> None:
         """Append one line to the record and bring it to disk."""
-        with self.log_file.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(record, ensure_ascii=False) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+        try:
+            with self.log_file.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(record, ensure_ascii=False) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise InputError(f"{self.log_file}: could not be written ({error.strerror})") from None
 
     def cut_records(self, lines: int) -> None:
         """Keep the first `lines` lines: what was written after the checkpoint will be written again."""
         if self.log_file.is_file():
-            kept = self.log_file.read_text(encoding="utf-8").splitlines(keepends=True)[:lines]
-            write_text(self.log_file, "".join(kept))
+            kept = self.log_file.read_text(encoding="utf-8").split("\n")[:lines]
+            write_text(self.log_file, "".join(f"{line}\n" for line in kept))
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -92,7 +96,10 @@ class RunFolder:
         Raises:
             InputError: another process is working in the folder.
         """
-        self.path.mkdir(parents=True, exist_ok=True)
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"{self.path}: cannot be a run folder ({error.strerror})") from None
         with (self.path / "lock").open("a+") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -10,6 +10,7 @@ from in2r.encode import encode_images, encode_texts, evaluating
 from in2r.encoders import DualEncoder
 from in2r.engine.settings import PartitionConfig
 from in2r.engine.training_data import TrainingData
+from in2r.errors import InputError
 from in2r.partition import elite, elite_threshold, fit_two_gaussians, split_pairs
 from in2r.seeds import torch_generator
 
@@ -42,6 +43,9 @@ def score_pairs(
     Eval mode; a pair's negatives are its batch mates in one fixed shuffled order, the same in every epoch and
     for both networks. Images are encoded once. The last batch is filled up from the first pairs, so that every
     loss is taken among equally many. With `config.augmented` the batches are augmented, as in the released code.
+
+    Raises:
+        InputError: a loss is not finite; the pair is named.
     """
     pairs = data.pairs
     size = min(config.batch_size, len(pairs))
@@ -65,6 +69,9 @@ def score_pairs(
     result = {}
     for name, parts in found.items():
         values = torch.cat(parts)[: len(pairs)].cpu()
+        bad = ~values.isfinite()
+        if bad.any():
+            raise InputError(f"the {name} loss of pair {int(pairs[order[bad]][0])} is {float(values[bad][0])}")
         result[name] = torch.empty_like(values)
         result[name][order] = values
     return result
