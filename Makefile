@@ -23,8 +23,8 @@ lint: install ## check style, types, import directions and spelling
 	@status=0; for check in "ruff check ." "ruff format --check ." mypy lint-imports codespell; do \
 	  echo "$$check"; $(BIN)/$$check || status=1; done; exit $$status
 
-results: install ## run what is missing of docs/results.md; goes on after a stop
-	$(BIN)/python benchmarks/results.py
+results: install ## run what is missing of docs/results.md; goes on after a stop; DATA=folder of the precomp data
+	$(BIN)/python benchmarks/results.py --data $(DATA)
 
 bench: install ## time a training step and an evaluation
 	$(BIN)/python benchmarks/run.py

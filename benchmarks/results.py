@@ -26,8 +26,8 @@ METHODS = {
 """row → preset and overrides"""
 
 BENCHES = {
-    "vectors": ["data.caption_vectors=caps_minilm", "model.dim=512", "train.epochs=12"],
-    "words": ["model.dim=128", "train.epochs=12"],
+    "vectors": ["data.caption_vectors=caps_minilm", "model.dim=512", "train.epochs=10"],
+    "words": ["model.dim=128", "train.epochs=10"],
 }
 """bench → overrides; words: the paper's Bi-GRU, with a small D so that a run takes minutes"""
 

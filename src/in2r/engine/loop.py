@@ -30,6 +30,7 @@ from in2r.engine.run import RunFolder, versions
 from in2r.engine.scoring import Partition, make_partition, score_pairs, trust_all
 from in2r.engine.settings import RunConfig
 from in2r.engine.setup import Setup
+from in2r.engine.tensorboard import TensorBoard
 from in2r.errors import InputError
 from in2r.methods import Peer, build_method
 from in2r.seeds import derive, torch_generator
@@ -88,6 +89,7 @@ class Trainer:
         self.begun = False
         self.best: dict[str, Any] = {"rsum": -1.0, "epoch": None}
         self._unchecked: list[tuple[str, int, Tensor]] = []
+        self.tensorboard: TensorBoard | None = None
 
     # --- making the two networks
 
@@ -124,6 +126,8 @@ class Trainer:
         """Train from the present position to the last epoch."""
         if self.folder.records() or self.lines:
             self.folder.cut_records(self.lines)
+        if self.config.record.tensorboard:
+            self.tensorboard = TensorBoard(self.folder.path / "tensorboard", self.epoch)
         with torch.random.fork_rng(devices=self._cuda_devices()):
             while self.epoch < self.config.train.epochs:
                 self._run_epoch()
@@ -283,6 +287,8 @@ class Trainer:
                 record[f"memory_fill_{name}"] = len(net.memory) / net.memory.capacity
         record["seconds"] = round(time.monotonic() - started, 2)
         self.folder.append(record)
+        if self.tensorboard is not None:
+            self.tensorboard.write(record)
         self.lines += 1
         if rows["ensemble"]["rsum"] > self.best["rsum"]:
             self.best = {"rsum": rows["ensemble"]["rsum"], "epoch": self.epoch + 1}
@@ -330,10 +336,9 @@ class Trainer:
             state = {key[len(prefix) :]: value for key, value in tensors.items() if key.startswith(prefix)}
             net.load_state_dict(state)
             load_optimizer(self.optimizers[name], tensors, f"optimizer.{name}")
-        self.partitions = {
-            name: Partition(*(tensors[f"partition.{name}.{part}"] for part in ("clean_prob", "clean", "elite")), {})
-            for name in meta["partitions"]
-        }
+        for name in meta["partitions"]:
+            prob, clean, elite = (tensors[f"partition.{name}.{part}"] for part in ("clean_prob", "clean", "elite"))
+            self.partitions[name] = Partition(prob, clean, elite, {})
         self.epoch, self.position, self.begun = meta["epoch"], meta["position"], meta["begun"]
         self.step, self.lines, self.best = meta["step"], meta["lines"], meta["best"]
         self.means = Means(meta["means"])

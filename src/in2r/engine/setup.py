@@ -81,13 +81,16 @@ class Setup:
         }
 
 
-def open_setup(config: RunConfig, device: torch.device, vocabulary: Vocabulary | None = None) -> Setup:
+def open_setup(
+    config: RunConfig, device: torch.device, vocabulary: Vocabulary | None = None, *, scan: bool = True
+) -> Setup:
     """Open the data of a run and check it.
 
     Args:
         config: the run's settings.
         device: where it will compute.
         vocabulary: the run's own vocabulary where it exists already; else it is read or built from the settings.
+        scan: look at every training feature for NaN and infinity; once is enough for the same data.
 
     Raises:
         InputError: whatever cannot be used, with its place.
@@ -104,7 +107,7 @@ def open_setup(config: RunConfig, device: torch.device, vocabulary: Vocabulary |
     )
     train = source.split("train")
     kind = text_kind(config.model, "vectors" if train.caption_vectors is not None else "words")
-    check_split(train, kind == "vectors")
+    check_split(train, kind == "vectors", scan)
     if kind == "words" and vocabulary is None:
         assert train.captions is not None
         vocabulary = (
@@ -124,12 +127,14 @@ def open_setup(config: RunConfig, device: torch.device, vocabulary: Vocabulary |
     return Setup(config, source, train, vocabulary if kind == "words" else None, noise, inputs, device)
 
 
-def check_split(split: PairSet, vectors: bool) -> None:
+def check_split(split: PairSet, vectors: bool, scan: bool = True) -> None:
     """Refuse a split that cannot be used: too small, without captions, with NaN or infinite features."""
     if len(split.images) < 2:
         raise InputError(f"{split.name}: {len(split.images)} images; at least two are needed")
     if not vectors and split.captions is None:
         raise InputError(f"{split.name}: no captions as text; set data.caption_vectors to use their vectors")
+    if not scan:
+        return
     require_finite(split.images)
     if vectors:
         assert split.caption_vectors is not None

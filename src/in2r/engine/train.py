@@ -68,7 +68,7 @@ def start_run(
         folder.write_config(setup.config)  # last: from here on the folder holds a run
         if on_plan is not None:
             on_plan(plan)
-        _finish(folder, trainer)
+        trainer.run()
     return folder
 
 
@@ -88,7 +88,7 @@ def resume_run(path: str | Path, display: Display | None = None, *, force: bool 
         setup = reopen(folder, force=force)
         trainer = Trainer(folder, setup, display or Silent())
         trainer.resume()
-        _finish(folder, trainer)
+        trainer.run()
     return folder
 
 
@@ -108,10 +108,10 @@ def reopen(folder: RunFolder, *, device: str | None = None, force: bool = False)
     vocabulary = Vocabulary.load(folder.vocabulary_file) if folder.vocabulary_file.is_file() else None
     if vocabulary is not None and vocabulary.hash != info["vocabulary"]["hash"]:
         raise InputError(
-            f"{folder.vocabulary_file}: vocabulary differs from the run's (hash {vocabulary.hash[:12]}, "
-            f"{len(vocabulary)} words; the run has {info['vocabulary']['hash'][:12]}, {info['vocabulary']['words']} words)"
+            f"{folder.vocabulary_file}: vocabulary differs (hash {vocabulary.hash[:12]}, {len(vocabulary)} words; "
+            f"the run began with {info['vocabulary']['hash'][:12]}, {info['vocabulary']['words']} words)"
         )
-    setup = open_setup(config, resolve_device(device or config.train.device), vocabulary)
+    setup = open_setup(config, resolve_device(device or config.train.device), vocabulary, scan=False)
     now = setup.source.fingerprint()["hash"]
     faults = []
     if now != info["data"]["fingerprint"]["hash"]:
@@ -129,10 +129,6 @@ def reopen(folder: RunFolder, *, device: str | None = None, force: bool = False)
     for fault in faults:
         log.warning("%s: changed since the run began: %s; going on as forced", folder.path, fault)
     return setup
-
-
-def _finish(folder: RunFolder, trainer: Trainer) -> None:
-    trainer.run()
 
 
 def _describe(setup: Setup, trainer: Trainer, plan: Plan) -> dict[str, Any]:
