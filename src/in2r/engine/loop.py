@@ -16,9 +16,8 @@ from in2r.build import build_encoder
 from in2r.data.word_vectors import load_word_vectors
 from in2r.encode import encode_images, encode_texts
 from in2r.engine.checkpoint import (
-    checkpoints,
+    load_newest,
     load_optimizer,
-    load_tensors,
     optimizer_tensors,
     save_checkpoint,
     save_tensors,
@@ -32,7 +31,7 @@ from in2r.engine.settings import RunConfig
 from in2r.engine.setup import Setup
 from in2r.engine.tensorboard import TensorBoard
 from in2r.errors import InputError
-from in2r.methods import Peer, build_method
+from in2r.methods import Batch, Peer, Step, build_method
 from in2r.seeds import derive, torch_generator
 
 log = logging.getLogger(__name__)
@@ -124,8 +123,7 @@ class Trainer:
 
     def run(self) -> None:
         """Train from the present position to the last epoch."""
-        if self.folder.records() or self.lines:
-            self.folder.cut_records(self.lines)
+        self.folder.cut_records(self.lines)
         if self.config.record.tensorboard:
             self.tensorboard = TensorBoard(self.folder.path / "tensorboard", self.epoch)
         with torch.random.fork_rng(devices=self._cuda_devices()):
@@ -173,21 +171,11 @@ class Trainer:
 
     def _train_step(self, name: str, index: int, order: EpochOrder, split: bool) -> None:
         """One optimiser step of one network; its peer is only read."""
-        net, peer = self.nets[name], self.nets[_other(name)]
-        where = (name, self.epoch, index)
-        torch.manual_seed(derive(self.seed, "dropout", *where))
-        generator = torch_generator(self.seed, "augmentation", *where, device=self.device)
-        noisy = None
-        if split:
-            partition = self.partitions[_other(name)]
-            clean = self.data.batch(order.clean(index), generator, partition.elite)
-            noisy_pairs = order.noisy(index) if net.memory is not None else None
-            if noisy_pairs is not None:
-                noisy = self.data.batch(noisy_pairs, generator)
-            step = self.method.partition_step(net, peer, clean, noisy)
-        else:
-            step = self.method.all_pairs_step(net, self.data.batch(order.clean(index), generator), self.epoch)
-        optimizer = self.optimizers[name]
+        net, optimizer = self.nets[name], self.optimizers[name]
+        try:
+            step, noisy = self._losses(name, index, order, split)
+        except InputError as error:
+            raise self._diverged(name, index, str(error)) from None
         optimizer.zero_grad(set_to_none=True)
         step.losses["total"].backward()  # type: ignore[no-untyped-call]
         norm = torch.nn.utils.clip_grad_norm_(net.parameters(), self.config.train.gradient_clip)
@@ -196,21 +184,42 @@ class Trainer:
             net.memory.push(*step.keep)
         self.means.add(f"gradient_norm_{name}", norm)
         record_step(self.means, name, step, noisy, self.truth)
-        self._unchecked.append((name, index, step.losses["total"].detach()))
+        # 0 * norm: a gradient that is not finite is found by the same look
+        self._unchecked.append((name, index, step.losses["total"].detach() + 0 * norm))
         if self.device.type == "cpu" or len(self._unchecked) >= CHECK_EVERY:
             self._check_finite()
+
+    def _losses(self, name: str, index: int, order: EpochOrder, split: bool) -> tuple[Step, Batch | None]:
+        """Make the losses of one step, and return its noisy batch where there is one."""
+        net, peer = self.nets[name], self.nets[_other(name)]
+        where = (name, self.epoch, index)
+        torch.manual_seed(derive(self.seed, "dropout", *where))
+        generator = torch_generator(self.seed, "augmentation", *where, device=self.device)
+        if not split:
+            batch = self.data.batch(order.clean(index), generator)
+            return self.method.all_pairs_step(net, batch, self.epoch), None
+        clean = self.data.batch(order.clean(index), generator, self.partitions[_other(name)].elite)
+        noisy_pairs = order.noisy(index) if net.memory is not None else None
+        noisy = None if noisy_pairs is None else self.data.batch(noisy_pairs, generator)
+        return self.method.partition_step(net, peer, clean, noisy), noisy
 
     def _check_finite(self) -> None:
         """Stop at the first loss that is not finite, with its step and pairs; nothing of it was saved."""
         unchecked, self._unchecked = self._unchecked, []
         if not unchecked or bool(torch.stack([loss for *_, loss in unchecked]).isfinite().all()):
             return
-        name, index, loss = next(entry for entry in unchecked if not bool(entry[2].isfinite()))
-        order = self._order(name, self.method.needs_partition(self.epoch))
-        pairs = ", ".join(map(str, order.clean(index).tolist()[:8]))
-        raise InputError(
-            f"{self.folder.path}: the loss of network {name} became {float(loss)} in epoch {self.epoch + 1}, step "
-            f"{index + 1} (clean pairs {pairs}, ...); the last checkpoint is whole; try a lower train.learning_rate"
+        name, index, _ = next(entry for entry in unchecked if not bool(entry[2].isfinite()))
+        raise self._diverged(name, index, "the loss or its gradient is not finite")
+
+    def _diverged(self, name: str, index: int, fault: str) -> InputError:
+        pairs = self._order(name, self.method.needs_partition(self.epoch)).clean(index).tolist()
+        listed = ", ".join(map(str, pairs[:8])) + (", ..." if len(pairs) > 8 else "")
+        return self._stopped(f"step {index + 1} of network {name} (pairs {listed}): {fault}")
+
+    def _stopped(self, fault: str) -> InputError:
+        return InputError(
+            f"{self.folder.path}: epoch {self.epoch + 1}, {fault}; the last checkpoint stays; try a lower "
+            "train.learning_rate"
         )
 
     def _set_learning_rate(self) -> None:
@@ -239,7 +248,10 @@ class Trainer:
         total = len(self.data.image_of_pair)
         if self.config.noise.oracle:
             return trust_all(self.data.pairs, total)
-        losses = score_pairs(net.encoder, self.data, self.method.sample_losses, self.config.partition, self.seed)
+        try:
+            losses = score_pairs(net.encoder, self.data, self.method.sample_losses, self.config.partition, self.seed)
+        except InputError as error:
+            raise self._stopped(f"partition by network {name}: {error}") from None
         partition = make_partition(losses[self.config.partition.loss], self.data.pairs, total, self.config.partition)
         for key, value in partition.figures.items():
             self.means.add(f"{key}_{name}", value)
@@ -249,6 +261,13 @@ class Trainer:
                 self.epoch + 1,
                 name,
                 self.config.partition.single_mode,
+            )
+        if "clean_set_was_empty" in partition.figures:
+            log.warning(
+                "epoch %d, network %s: no two pairs above partition.threshold=%s; the lowest losses count as clean",
+                self.epoch + 1,
+                name,
+                self.config.partition.threshold,
             )
         if self.truth is not None:
             for key, value in partition_truth(losses, partition.clean, self.data.pairs, self.truth).items():
@@ -272,7 +291,10 @@ class Trainer:
 
     def _finish_epoch(self, phase: str, steps: dict[str, int], started: float) -> None:
         encoders = {name: net.encoder for name, net in self.nets.items()}
-        rows, health = evaluate_split(encoders, self.dev, self.dev_texts, self.device)
+        try:
+            rows, health = evaluate_split(encoders, self.dev, self.dev_texts, self.device)
+        except InputError as error:
+            raise self._stopped(f"validation: {error}") from None
         record: dict[str, Any] = {
             "epoch": self.epoch + 1,
             "phase": phase,
@@ -285,6 +307,7 @@ class Trainer:
         for name, net in self.nets.items():
             if net.memory is not None:
                 record[f"memory_fill_{name}"] = len(net.memory) / net.memory.capacity
+                record[f"unrectified_steps_{name}"] = round(self.means.sum(f"unrectified_steps_{name}"))
         record["seconds"] = round(time.monotonic() - started, 2)
         self.folder.append(record)
         if self.tensorboard is not None:
@@ -327,14 +350,17 @@ class Trainer:
 
     def resume(self) -> bool:
         """Go back to the newest checkpoint; False when there is none yet and the run begins anew."""
-        found = checkpoints(self.folder.checkpoints)
-        if not found:
+        found = load_newest(self.folder.checkpoints)
+        if found is None:
             return False
-        tensors, meta = load_tensors(found[-1])
+        path, tensors, meta = found
         for name, net in self.nets.items():
             prefix = f"net.{name}."
             state = {key[len(prefix) :]: value for key, value in tensors.items() if key.startswith(prefix)}
-            net.load_state_dict(state)
+            try:
+                net.load_state_dict(state)
+            except RuntimeError:
+                raise InputError(f"{path}: other weights than {self.folder.config_file} asks for") from None
             load_optimizer(self.optimizers[name], tensors, f"optimizer.{name}")
         for name in meta["partitions"]:
             prob, clean, elite = (tensors[f"partition.{name}.{part}"] for part in ("clean_prob", "clean", "elite"))
@@ -343,7 +369,7 @@ class Trainer:
         self.step, self.lines, self.best = meta["step"], meta["lines"], meta["best"]
         self.means = Means(meta["means"])
         if meta["versions"] != versions():
-            log.warning("%s: written under other versions; the run goes on, but not bit-identically", found[-1])
+            log.warning("%s: written under other versions; the run goes on, but not bit-identically", path)
         return True
 
 

@@ -55,11 +55,11 @@ def start_run(
         InputError: the folder holds a run, or the data cannot be used.
     """
     folder = RunFolder(path)
-    if folder.exists():
-        raise InputError(f"{folder.path}: holds a run already; `in2r resume {folder.path}` goes on with it")
+    _refuse_existing(folder)
     _use_threads(config)
     setup = open_setup(_absolute(config), resolve_device(config.train.device))
     with folder.locked():
+        _refuse_existing(folder)  # another process may have begun one meanwhile
         if setup.vocabulary is not None:
             setup.vocabulary.save(folder.vocabulary_file)
         trainer = Trainer(folder, setup, display or Silent())
@@ -129,6 +129,11 @@ def reopen(folder: RunFolder, *, device: str | None = None, force: bool = False)
     for fault in faults:
         log.warning("%s: changed since the run began: %s; going on as forced", folder.path, fault)
     return setup
+
+
+def _refuse_existing(folder: RunFolder) -> None:
+    if folder.exists():
+        raise InputError(f"{folder.path}: holds a run already; `in2r resume {folder.path}` goes on with it")
 
 
 def _describe(setup: Setup, trainer: Trainer, plan: Plan) -> dict[str, Any]:
