@@ -1,0 +1,84 @@
+"""`in2r encode`: turn images or captions into vectors for an index."""
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+
+from in2r.data.features import open_npy
+from in2r.data.rows import read_lines
+from in2r.errors import InputError
+from in2r.files import atomic_path, require_free_space
+from in2r.model import RetrievalModel, load
+
+EXAMPLES = """\
+examples:
+  in2r encode runs/mine/model --images features.npy --out images.npy
+  in2r encode runs/mine/model --captions captions.txt --out captions.npy   one caption a line
+  in2r encode runs/mine/model --captions vectors.npy --out captions.npy    a model trained on caption vectors
+
+The vectors are float32 with unit norm: images @ captions.T are the similarities. Large files are read and
+written in blocks; a result is there as a whole or not at all.
+"""
+
+
+def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the verb."""
+    parser = subparsers.add_parser(
+        "encode",
+        help="turn images or captions into vectors",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("model", metavar="MODEL", help="a model folder or a run folder")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--images", type=Path, metavar="NPY", help="features (N, regions, dim) or (N, dim)")
+    what.add_argument(
+        "--captions", type=Path, metavar="TXT|NPY", help="captions, one a line, or their vectors (N, dim)"
+    )
+    parser.add_argument("--lengths", type=Path, metavar="NPY", help="(N,) how many regions of each image are real")
+    parser.add_argument("--out", type=Path, required=True, metavar="NPY", help="the file to write")
+    parser.add_argument("--network", choices=("ensemble", "A", "B"), default="ensemble", help="default: ensemble")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, mps; default: auto")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Encode one file."""
+    if args.out.suffix != ".npy":
+        raise InputError(f"{args.out}: the result is an npy array; name it {args.out.name}.npy")
+    if args.lengths is not None and args.images is None:
+        raise InputError("--lengths belongs to --images")
+    model = load(args.model, args.device, args.network)
+    source = args.images or args.captions
+    values = read_lines(source) if source.suffix == ".txt" else open_npy(source)
+    lengths = None if args.lengths is None else open_npy(args.lengths)
+    encode = model.encode_captions if args.images is None else _with_lengths(model, lengths)
+    write_vectors(source, args.out, values, model.dim, encode)
+    console = Console()
+    console.print(f"{args.out}: {len(values):,} × {model.dim} float32", markup=False, highlight=False, soft_wrap=True)
+    return 0
+
+
+def _with_lengths(model: RetrievalModel, lengths: Any) -> Callable[..., Any]:
+    def encode(values: Any, *, out: Any) -> Any:
+        return model.encode_images(values, lengths, out=out)
+
+    return encode
+
+
+def write_vectors(source: Path, target: Path, values: Any, dim: int, encode: Callable[..., Any]) -> None:
+    """Encode into a memory-mapped npy file, which gets its name when it is whole."""
+    count = len(values) if np.ndim(values) else 0
+    target.parent.mkdir(parents=True, exist_ok=True)
+    require_free_space(target.parent, 4 * count * dim + 2**20)
+    try:
+        with atomic_path(target) as temporary:
+            out = np.lib.format.open_memmap(temporary, mode="w+", dtype=np.float32, shape=(max(count, 1), dim))
+            encode(values, out=out[:count])
+            out.flush()
+    except InputError as error:
+        raise InputError(f"{source}: {error}") from None

@@ -1,0 +1,87 @@
+"""`in2r eval`: test the selected model of a run."""
+
+import argparse
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from in2r.results import evaluate_run
+from in2r.results.protocol import describe_noise
+
+EXAMPLES = """\
+examples:
+  in2r eval runs/mine                        the test split
+  in2r eval runs/coco --folds 5              COCO 1K: the mean over five folds; without --folds: 5K
+
+Writes RUN/result_<split>[_5fold].json: rows A, B and ensemble, and the protocol they hold for.
+"""
+COLUMNS = ("r1", "r5", "r10", "medr", "meanr")
+
+
+def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the verb."""
+    parser = subparsers.add_parser(
+        "eval",
+        help="test the best validation checkpoint of a run",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("folder", metavar="RUN", help="the run folder")
+    parser.add_argument("--split", default="test", choices=("test", "dev"), help="default: test")
+    parser.add_argument("--folds", type=int, default=1, metavar="N", help="mean over N folds (COCO 1K: 5); default: 1")
+    parser.add_argument("--device", help="auto, cpu, cuda, mps; default: the run's")
+    parser.add_argument("--force", action="store_true", help="go on although the data or the noise index have changed")
+    parser.add_argument("--unfinished", action="store_true", help="take the best epoch so far of an unfinished run")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Evaluate and print the table."""
+    result = evaluate_run(
+        args.folder, args.split, args.folds, device=args.device, force=args.force, unfinished=args.unfinished
+    )
+    console = Console()
+    console.print(result_table(result))
+    for line in protocol_lines(result["protocol"]):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    return 0
+
+
+def result_table(result: dict[str, Any]) -> Table:
+    """Return rows A, B, ensemble × recalls, ranks, rSum."""
+    oracle = " (oracle)" if result["protocol"]["oracle"] else ""
+    table = Table(
+        "network",
+        *(f"{way} {name}" for way in ("i2t", "t2i") for name in ("R@1", "R@5", "R@10", "MedR", "MeanR")),
+    )
+    table.add_column("rSum", style="bold")
+    for name, row in result["rows"].items():
+        collapsed = " (collapsed)" if result["health"].get(f"collapsed_{name}") else ""
+        values = [f"{row[f'{way}_{column}']:.1f}" for way in ("i2t", "t2i") for column in COLUMNS]
+        table.add_row(f"{name}{oracle}{collapsed}", *values, f"{row['rsum']:.1f}")
+    return table
+
+
+def protocol_lines(protocol: dict[str, Any]) -> list[str]:
+    """Say what decides the meaning of the figures."""
+    data, evaluated, selection = protocol["data"], protocol["evaluated"], protocol["selection"]
+    folds = "" if evaluated["folds"] == 1 else f", mean of {evaluated['folds']} folds"
+    lines = [
+        f"{evaluated['split']}: {evaluated['images']:,} images, {evaluated['captions']:,} captions{folds}; "
+        f"data {data['fingerprint'][:12]}; {describe_noise(protocol['noise'])}",
+        f"{protocol['method']}, seed {protocol['seed']}, epoch {selection['epoch']} of {protocol['epochs']} "
+        f"(dev rSum {selection['dev_rsum']:.1f}); {evaluated['tie_rule']}",
+    ]
+    return lines + reservations(protocol)
+
+
+def reservations(protocol: dict[str, Any]) -> list[str]:
+    """Say what the figures were forced in spite of."""
+    data = protocol["data"]
+    lines = []
+    if not data["same_as_in_training"]:
+        lines.append(f"FORCED: trained on other data ({data['fingerprint_in_training'][:12]})")
+    if not protocol["finished"]:
+        lines.append(f"UNFINISHED: {protocol['epochs_done']} of {protocol['epochs']} epochs")
+    return lines

@@ -1,0 +1,74 @@
+"""`in2r score`: list the training pairs that do not belong together."""
+
+import argparse
+import csv
+from itertools import islice
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from in2r.cli.evaluate import reservations
+from in2r.errors import InputError
+from in2r.files import read_json
+from in2r.results import score_run
+
+EXAMPLES = """\
+example: in2r score runs/mine --top 50
+
+Writes RUN/scores.csv (every training pair with both networks' clean probability, the worst first) and
+RUN/scores.json (the estimated noise rate).
+"""
+
+
+def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the verb."""
+    parser = subparsers.add_parser(
+        "score",
+        help="list the training pairs that do not belong together, the worst first",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("folder", metavar="RUN", help="the run folder")
+    parser.add_argument("--top", type=int, default=20, metavar="N", help="pairs to print; default: 20")
+    parser.add_argument("--device", help="auto, cpu, cuda, mps; default: the run's")
+    parser.add_argument("--force", action="store_true", help="go on although the data or the noise index have changed")
+    parser.add_argument("--unfinished", action="store_true", help="take the best epoch so far of an unfinished run")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Score, then print the worst pairs and the estimated noise rate."""
+    if args.top < 0:
+        raise InputError(f"--top must be at least 0, got {args.top}")
+    file = score_run(args.folder, device=args.device, force=args.force, unfinished=args.unfinished)
+    console = Console()
+    if args.top:
+        console.print(worst_pairs(file, args.top))
+    summary = read_json(file.with_suffix(".json"))
+    rate = summary["estimated_noise_rate"]
+    lines = [
+        f"estimated noise rate: {100 * rate['mean']:.1f} % of {summary['pairs']:,} pairs "
+        f"(A {100 * rate['A']:.1f} %, B {100 * rate['B']:.1f} %)",
+        f"all pairs: {file}",
+    ]
+    if any(network["single_mode"] for network in summary["networks"].values()):
+        lines.append("one Gaussian suffices for the losses: hardly any pair stands out; the order is by loss")
+    for line in lines + reservations(summary["protocol"]):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    return 0
+
+
+def worst_pairs(file: Path, top: int) -> Table:
+    """Return the first rows of scores.csv as a table."""
+    table = Table("pair", "image", "clean probability", "A", "B", "caption")
+    with file.open(encoding="utf-8", newline="") as rows:
+        for row in islice(csv.DictReader(rows), top):
+            shown = [f"{float(row[name]):.3f}" for name in ("clean_prob", "clean_prob_A", "clean_prob_B")]
+            table.add_row(row["pair"], _plain(row["image_id"]), *shown, _plain(row["caption"]))
+    return table
+
+
+def _plain(text: str) -> str:
+    """Keep square brackets of a caption from being read as markup."""
+    return text.replace("[", r"\[")

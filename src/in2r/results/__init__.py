@@ -1,0 +1,8 @@
+"""What a run has to show: test results, scores of its pairs, the model."""
+
+from in2r.results.best import load_best
+from in2r.results.evaluate import evaluate_run
+from in2r.results.export import export_model
+from in2r.results.scores import score_run
+
+__all__ = ["evaluate_run", "export_model", "load_best", "score_run"]

@@ -1,0 +1,60 @@
+"""The selected model of a run: the networks at the best validation."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from in2r.encoders import DualEncoder
+from in2r.engine.checkpoint import load_tensors
+from in2r.engine.evaluation import Rows
+from in2r.engine.loop import NAMES
+from in2r.engine.run import RunFolder
+from in2r.engine.setup import Setup
+from in2r.errors import InputError
+from in2r.model import restore_encoders
+
+SELECTION_RULE = "highest dev rSum of the ensemble; of equal ones the first"
+
+
+@dataclass(frozen=True)
+class Best:
+    """Both networks at the selected epoch."""
+
+    encoders: dict[str, DualEncoder]
+    epoch: int
+    """counted from 1"""
+    dev: Rows
+    """recalls on the dev split, by row"""
+
+    def record(self) -> dict[str, Any]:
+        """Return the selection as plain values."""
+        return {"rule": SELECTION_RULE, "epoch": self.epoch, "dev_rsum": self.dev["ensemble"]["rsum"]}
+
+
+def load_best(folder: RunFolder, setup: Setup) -> Best:
+    """Read the weights of the best validation onto the set-up's device, in eval mode.
+
+    Raises:
+        InputError: no epoch has ended yet, or the weights do not fit the data.
+    """
+    if not folder.best_file.is_file():
+        raise InputError(f"{folder.path}: no epoch has ended yet; `in2r resume {folder.path}` goes on")
+    tensors, meta = load_tensors(folder.best_file)
+    encoders = restore_encoders(tensors, list(NAMES), setup.config.model, setup.inputs, folder.best_file)
+    ready = {name: encoder.to(setup.device).eval() for name, encoder in encoders.items()}
+    return Best(ready, meta["epoch"], meta["dev"])
+
+
+def epochs_done(folder: RunFolder) -> int:
+    """Return how many epochs of the run have ended."""
+    records = folder.records()
+    return int(records[-1]["epoch"]) if records else 0
+
+
+def require_finished(folder: RunFolder, epochs: int) -> None:
+    """Refuse a run that has not reached its last epoch."""
+    done = epochs_done(folder)
+    if done < epochs:
+        raise InputError(
+            f"{folder.path}: unfinished ({done} of {epochs} epochs); `in2r resume {folder.path}` goes on, "
+            "--unfinished takes the best epoch so far"
+        )

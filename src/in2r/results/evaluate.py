@@ -1,0 +1,67 @@
+"""`in2r eval`: the recalls of a run's selected model, with all that decides what they mean."""
+
+from pathlib import Path
+from typing import Any
+
+from in2r.engine.evaluation import evaluate_split
+from in2r.engine.run import RunFolder
+from in2r.engine.train import reopen
+from in2r.errors import InputError
+from in2r.files import write_json
+from in2r.metrics import SAME_SIMILARITY
+from in2r.results.best import load_best, require_finished
+from in2r.results.protocol import protocol
+
+TIE_RULE = f"a wrong item that ties with the right one (within {SAME_SIMILARITY:g}) counts as before it"
+
+
+def evaluate_run(
+    path: str | Path,
+    split: str = "test",
+    folds: int = 1,
+    *,
+    device: str | None = None,
+    force: bool = False,
+    unfinished: bool = False,
+) -> dict[str, Any]:
+    """Evaluate the best validation checkpoint of a run and write RUN/result_<split>[_<folds>fold].json.
+
+    Args:
+        path: the run folder.
+        split: test or dev.
+        folds: 1 = all at once (COCO 5K); 5 = the mean over five contiguous folds (COCO 1K).
+        device: another device than the run's setting.
+        force: go on although the data are not those that the run was trained with; the result says so.
+        unfinished: take the best epoch so far of a run that has not ended; the result says so.
+
+    Returns:
+        `rows` (A, B, ensemble → recalls), `health` of the embeddings, `protocol`.
+
+    Raises:
+        InputError: no run, an unfinished one, other data, or a split that cannot be used.
+    """
+    folder = RunFolder(path).require()
+    if not unfinished:
+        require_finished(folder, folder.config().train.epochs)
+    setup = reopen(folder, device=device, force=force)
+    best = load_best(folder, setup)
+    pairs = setup.split(split)
+    if not 1 <= folds <= len(pairs.images) // 2:
+        raise InputError(f"{pairs.name}: folds={folds} of {len(pairs.images)} images; a fold needs two images or more")
+    rows, health = evaluate_split(best.encoders, pairs, setup.texts(pairs), setup.device, folds)
+    described = protocol(folder, setup, best)
+    described["evaluated"] = {
+        "split": pairs.name,
+        "images": len(pairs.images),
+        "captions": len(pairs.image_of_caption),
+        "folds": folds,
+        "tie_rule": TIE_RULE,
+    }
+    result = {"rows": rows, "health": health, "protocol": described}
+    write_json(result_file(folder, pairs.name, folds), result)
+    return result
+
+
+def result_file(folder: RunFolder, split: str, folds: int) -> Path:
+    """Return where the result of a split lies."""
+    return folder.path / f"result_{split}{'' if folds == 1 else f'_{folds}fold'}.json"

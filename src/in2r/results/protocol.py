@@ -1,0 +1,66 @@
+"""The protocol of a figure: everything that decides what it means."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import torch
+
+from in2r.config import to_dict
+from in2r.engine.run import RunFolder, versions
+from in2r.engine.setup import Setup
+from in2r.results.best import Best, epochs_done
+
+
+def protocol(folder: RunFolder, setup: Setup, best: Best) -> dict[str, Any]:
+    """Describe data, noise, method, training and selection of a run, and where it is looked at now."""
+    config, info = setup.config, folder.info()
+    done = epochs_done(folder)
+    trained_on, now = info["data"]["fingerprint"]["hash"], setup.source.fingerprint()["hash"]
+    return {
+        "data": {
+            "path": info["data"]["path"],
+            "fingerprint": now,
+            "fingerprint_in_training": trained_on,
+            "same_as_in_training": now == trained_on,
+            "layout": config.data.layout,
+            "dev_rule": config.data.dev_rule,
+            "captions_as": setup.inputs.text,
+            "caption_vectors": config.data.caption_vectors,
+            "vocabulary": info["vocabulary"],
+            "word_vectors": info["word_vectors"],
+        },
+        "noise": info["noise"],
+        "oracle": config.noise.oracle,
+        "method": info["method"],
+        "method_config": to_dict(config.method),
+        "seed": info["seed"],
+        "epochs": config.train.epochs,
+        "finished": done >= config.train.epochs,
+        "epochs_done": done,
+        "steps_per_network": steps_per_network(folder),
+        "selection": best.record(),
+        "trained": {key: info[key] for key in ("created", "versions", "device", "device_name", "threads")},
+        "versions": versions(),
+        "device": str(setup.device),
+        "device_name": torch.cuda.get_device_name(setup.device) if setup.device.type == "cuda" else None,
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def steps_per_network(folder: RunFolder) -> dict[str, int]:
+    """Return the optimiser steps of each network over all epochs so far."""
+    total: dict[str, int] = {}
+    for record in folder.records():
+        for name, steps in record["steps"].items():
+            total[name] = total.get(name, 0) + int(steps)
+    return total
+
+
+def describe_noise(noise: dict[str, Any] | None) -> str:
+    """Say in a few words which mismatches were injected."""
+    if noise is None:
+        return "no injected noise"
+    nominal = "undeclared ratio" if noise["nominal"] is None else f"{noise['nominal']:g}"
+    text = f"{noise['level']}-level noise {nominal} (realised {noise['realised']:.4f}, "
+    text += f"index {noise['sha256'][:12]})"
+    return text + (", ORACLE: trained on the truly matching pairs only" if noise["oracle"] else "")

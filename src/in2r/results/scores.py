@@ -1,0 +1,134 @@
+"""`in2r score`: which training pairs belong together, in the judgement of both networks."""
+
+import csv
+import math
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from in2r.engine.health import Truth, partition_truth
+from in2r.engine.run import RunFolder
+from in2r.engine.scoring import Partition, make_partition, score_pairs
+from in2r.engine.setup import Setup
+from in2r.engine.train import reopen
+from in2r.files import atomic_path, write_json
+from in2r.methods import build_method
+from in2r.metrics import auroc
+from in2r.results.best import load_best, require_finished
+from in2r.results.protocol import protocol
+
+
+@dataclass(frozen=True)
+class _Judgement:
+    """One network's view of all N training pairs."""
+
+    losses: dict[str, Tensor]
+    partition: Partition
+
+
+def score_run(path: str | Path, *, device: str | None = None, force: bool = False, unfinished: bool = False) -> Path:
+    """Score every training pair with the best validation checkpoint: RUN/scores.csv and RUN/scores.json.
+
+    scores.csv has a row per pair, the worst first: by the mean clean probability of both networks, then by
+    the mean loss. Nothing in it comes from knowledge of injected noise; scores.json compares with that in a
+    block of its own.
+
+    Args:
+        path: the run folder.
+        device: another device than the run's setting.
+        force: go on although the data are not those that the run was trained with.
+        unfinished: take the best epoch so far of a run that has not ended.
+
+    Returns:
+        The path of scores.csv.
+
+    Raises:
+        InputError: no run, an unfinished one, or other data.
+    """
+    folder = RunFolder(path).require()
+    if not unfinished:
+        require_finished(folder, folder.config().train.epochs)
+    setup = reopen(folder, device=device, force=force)
+    best = load_best(folder, setup)
+    data = setup.training_data()
+    data = replace(data, pairs=torch.arange(len(data.image_of_pair)))  # an oracle run's left out pairs too
+    method = build_method(setup.config.method, len(data.pairs))
+    judgements = {}
+    for name, encoder in best.encoders.items():
+        losses = score_pairs(encoder, data, method.sample_losses, setup.config.partition, setup.config.train.seed)
+        chosen = losses[setup.config.partition.loss]
+        judgements[name] = _Judgement(
+            losses, make_partition(chosen, data.pairs, len(data.pairs), setup.config.partition)
+        )
+    file = folder.path / "scores.csv"
+    _write_table(file, setup, data.image_of_pair, judgements)
+    summary = {
+        **_summary(judgements, setup),
+        "measurement_only": _measure(judgements, setup),
+        "protocol": protocol(folder, setup, best),
+    }
+    write_json(folder.path / "scores.json", summary)
+    return file
+
+
+def _mean(judgements: dict[str, _Judgement]) -> Tensor:
+    return torch.stack([judgement.partition.clean_prob for judgement in judgements.values()]).mean(0)
+
+
+def _worst_first(judgements: dict[str, _Judgement], loss: str) -> Tensor:
+    losses = torch.stack([judgement.losses[loss] for judgement in judgements.values()]).mean(0)
+    by_loss = torch.argsort(losses, descending=True, stable=True)
+    return by_loss[torch.argsort(_mean(judgements)[by_loss], stable=True)]
+
+
+def _write_table(file: Path, setup: Setup, image_of_pair: Tensor, judgements: dict[str, _Judgement]) -> None:
+    train = setup.train
+    figures: dict[str, list[float]] = {"clean_prob": _mean(judgements).tolist()}
+    for name, judgement in judgements.items():
+        figures[f"clean_prob_{name}"] = judgement.partition.clean_prob.tolist()
+    for name, judgement in judgements.items():
+        for loss, values in judgement.losses.items():
+            figures[f"loss_{loss}_{name}"] = values.tolist()
+    images = image_of_pair.tolist()
+    order = _worst_first(judgements, setup.config.partition.loss).tolist()
+    with atomic_path(file) as temporary, temporary.open("w", encoding="utf-8", newline="") as out:
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow(["pair", "image_id", *figures, "caption"])
+        for pair in order:
+            caption = "" if train.captions is None else train.captions[pair]
+            shown = [f"{column[pair]:.6g}" for column in figures.values()]
+            writer.writerow([pair, train.image_ids[images[pair]], *shown, caption])
+
+
+def _summary(judgements: dict[str, _Judgement], setup: Setup) -> dict[str, Any]:
+    rates = {name: judgement.partition.figures["estimated_noise_rate"] for name, judgement in judgements.items()}
+    return {
+        "pairs": len(setup.train.image_of_caption),
+        "loss": setup.config.partition.loss,
+        "estimated_noise_rate": {**rates, "mean": sum(rates.values()) / len(rates)},
+        "networks": {name: judgement.partition.figures for name, judgement in judgements.items()},
+    }
+
+
+def _measure(judgements: dict[str, _Judgement], setup: Setup) -> dict[str, Any] | None:
+    """Compare with the injected noise, where there is any."""
+    if setup.noise is None:
+        return None
+    truth = Truth(setup.noise, torch.as_tensor(setup.train.image_of_caption), torch.device("cpu"))
+    pairs = torch.arange(len(truth.clean))
+    figures: dict[str, Any] = {
+        name: _numbers_only(partition_truth(judgement.losses, judgement.partition.clean, pairs, truth))
+        for name, judgement in judgements.items()
+    }
+    really = truth.clean.numpy()
+    if 0 < really.sum() < len(really):
+        figures["auroc_clean_prob"] = auroc(_mean(judgements).numpy(), really)
+    return {"noise": setup.noise_record(), **figures}
+
+
+def _numbers_only(figures: dict[str, Any]) -> dict[str, Any]:
+    """Leave out what is not defined, such as the recall of a class without members: JSON has no NaN."""
+    return {name: value for name, value in figures.items() if not math.isnan(value)}

@@ -1,0 +1,168 @@
+"""The verbs eval, score and encode: what they print, write and refuse."""
+
+import argparse
+import csv
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import in2r
+from in2r.cli import encode, evaluate, score
+from in2r.engine.run import RunFolder
+from in2r.engine.train import reopen
+from in2r.errors import InputError
+from in2r.results import export_model
+from tiny_run import make_data, make_noise, train
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_data(tmp_path_factory.mktemp("verbs") / "data")
+
+
+@pytest.fixture(scope="module")
+def run(data: Path) -> Path:
+    """An oracle run on words, with its model."""
+    noise = make_noise(data.parent / "noise.npy")
+    settings = (f"noise.index={noise}", "noise.oracle=true")
+    folder = train(data.parent / "run", data, "triplet", *settings, words=True)
+    export_model(folder, reopen(folder))
+    return folder.path
+
+
+@pytest.fixture(scope="module")
+def vector_model(data: Path) -> Path:
+    folder = train(data.parent / "vectors", data, "sce")
+    return export_model(folder, reopen(folder))
+
+
+@pytest.fixture(autouse=True)
+def wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+
+
+def call(*argv: object) -> int:
+    parser = argparse.ArgumentParser()
+    subparsers = parser.add_subparsers(required=True)
+    for verb in (evaluate, score, encode):
+        verb.register(subparsers)
+    args = parser.parse_args([str(word) for word in argv])
+    return int(args.run(args))
+
+
+def test_eval_prints_three_rows_and_the_protocol(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("eval", run) == 0
+    printed = capsys.readouterr().out
+    result = json.loads((run / "result_test.json").read_text())
+    for name in ("A", "B", "ensemble"):
+        line = next(line for line in printed.splitlines() if f" {name} (oracle)" in line)
+        assert f"{result['rows'][name]['rsum']:.1f}" in line
+    assert "10 images, 50 captions; data" in printed
+    assert "caption-level noise 0.4 (realised 0." in printed
+    assert "ORACLE" in printed
+    assert "FORCED" not in printed
+    assert "UNFINISHED" not in printed
+
+
+def test_eval_of_folds(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("eval", run, "--folds", 5, "--device", "cpu") == 0
+    assert "mean of 5 folds" in capsys.readouterr().out
+
+
+def test_reservations_are_printed() -> None:
+    protocol = {
+        "data": {"same_as_in_training": False, "fingerprint_in_training": "0123456789abcdef"},
+        "finished": False,
+        "epochs_done": 3,
+        "epochs": 45,
+    }
+    assert evaluate.reservations(protocol) == [
+        "FORCED: trained on other data (0123456789ab)",
+        "UNFINISHED: 3 of 45 epochs",
+    ]
+
+
+def test_score_prints_the_worst_pairs(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("score", run, "--top", 3) == 0
+    printed = capsys.readouterr().out
+    with (run / "scores.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["caption"] in printed for row in rows[:3]] == [True] * 3
+    assert sum(row["caption"] in printed for row in rows) < 10
+    assert "estimated noise rate: " in printed
+    with pytest.raises(InputError, match="--top must be at least 0, got -1"):
+        call("score", run, "--top", -1)
+
+
+def test_brackets_in_captions_are_no_markup(tmp_path: Path) -> None:
+    file = tmp_path / "scores.csv"
+    file.write_text("pair,image_id,clean_prob,clean_prob_A,clean_prob_B,caption\n0,i,0,0,0,[red]x[/blue]\n")
+    cells = list(score.worst_pairs(file, 1).columns[-1].cells)
+    assert cells == [r"\[red]x\[/blue]"]
+
+
+def test_encode_words_and_images(run: Path, data: Path, tmp_path: Path) -> None:
+    assert call("encode", run, "--images", data / "test_ims.npy", "--out", tmp_path / "v.npy", "--device", "cpu") == 0
+    assert call("encode", run, "--captions", data / "test_caps.txt", "--out", tmp_path / "u.npy") == 0
+    model = in2r.load(run, device="cpu")
+    captions = (data / "test_caps.txt").read_text().splitlines()
+    np.testing.assert_allclose(
+        np.load(tmp_path / "v.npy"), model.encode_images(np.load(data / "test_ims.npy")), atol=1e-6
+    )
+    np.testing.assert_allclose(np.load(tmp_path / "u.npy"), model.encode_captions(captions), atol=1e-5)
+    assert np.load(tmp_path / "v.npy").dtype == np.float32
+    assert sorted(os.listdir(tmp_path)) == ["u.npy", "v.npy"]
+
+
+def test_encode_vectors_lengths_and_one_network(vector_model: Path, data: Path, tmp_path: Path) -> None:
+    np.save(tmp_path / "lengths.npy", np.full(10, 2))
+    ims, vecs, out = data / "test_ims.npy", data / "test_vecs.npy", tmp_path / "o.npy"
+    call("encode", vector_model, "--captions", vecs, "--out", out, "--network", "B")
+    expected = in2r.load(vector_model, "cpu", "B").encode_captions(np.load(vecs))
+    np.testing.assert_allclose(np.load(out), expected, atol=1e-6)
+    call("encode", vector_model, "--images", ims, "--lengths", tmp_path / "lengths.npy", "--out", out)
+    expected = in2r.load(vector_model, "cpu").encode_images(np.load(ims)[:, :2])
+    np.testing.assert_allclose(np.load(out), expected, atol=1e-6)
+
+
+def test_encode_refuses_and_leaves_nothing(vector_model: Path, run: Path, data: Path, tmp_path: Path) -> None:
+    bad = np.load(data / "test_ims.npy")
+    bad[4, 1, 0] = np.nan
+    np.save(tmp_path / "bad.npy", bad)
+    (tmp_path / "empty.txt").write_text("")
+    out = tmp_path / "out.npy"
+    cases = [
+        (
+            vector_model,
+            "--images",
+            tmp_path / "bad.npy",
+            r"bad.npy: images: row 4 \(counted from 0\) holds NaN",
+        ),
+        (vector_model, "--images", data / "test_vecs.npy", r"test_vecs.npy: images: shape \(50, 6\)"),
+        (vector_model, "--captions", data / "test_caps.txt", "test_caps.txt: captions: found text"),
+        (
+            run,
+            "--captions",
+            data / "test_vecs.npy",
+            "test_vecs.npy: captions: item 0 is ndarray; expected text",
+        ),
+        (run, "--captions", tmp_path / "empty.txt", "empty.txt: captions: an empty list"),
+        (run, "--captions", tmp_path / "none.txt", "none.txt: no such file"),
+        (run, "--images", data / "train_caps.txt", "train_caps.txt: images: found text"),
+        (tmp_path, "--images", data / "test_ims.npy", "no config.json here"),
+    ]
+    for model, what, source, message in cases:
+        with pytest.raises(InputError, match=message):
+            call("encode", model, what, source, "--out", out)
+        assert sorted(os.listdir(tmp_path)) == ["bad.npy", "empty.txt"]
+    with pytest.raises(InputError, match=r"out.bin: the result is an npy array; name it out.bin.npy"):
+        call("encode", run, "--images", data / "test_ims.npy", "--out", tmp_path / "out.bin")
+    with pytest.raises(InputError, match="--lengths belongs to --images"):
+        call("encode", run, "--captions", data / "test_caps.txt", "--lengths", out, "--out", out)
+
+
+def test_a_run_folder_is_a_model(run: Path) -> None:
+    assert in2r.load(RunFolder(run).path, device="cpu").info["protocol"]["oracle"] is True
