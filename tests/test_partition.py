@@ -61,14 +61,31 @@ def test_parameters_describe_the_scaled_losses_clean_component_first():
 def test_fit_options_reach_the_fit():
     losses = REFERENCE["mostly_clean_loss"]
     scaled = (losses - losses.min()) / np.ptp(losses)
-    converged = GaussianMixture(2, max_iter=500, tol=1e-9, reg_covar=1e-6, random_state=0).fit(
-        scaled[:, None]
-    )
+    converged = GaussianMixture(2, max_iter=500, tol=1e-9, reg_covar=1e-6, random_state=0).fit(scaled[:, None])
     fitted = fit_two_gaussians(losses, max_iter=500, tol=1e-9, reg_covar=1e-6)
     np.testing.assert_allclose(fitted.means, np.sort(converged.means_[:, 0]), atol=1e-5)
     assert abs(fitted.means[0] - fit_two_gaussians(losses).means[0]) > 1e-3
     assert fit_two_gaussians(losses, reg_covar=0.1).variances.min() > 0.1
     assert fit_two_gaussians(losses, minimum_separation=5.0).single_mode
+
+
+def test_a_fit_that_stops_early_does_not_warn():
+    # Warnings are errors in this suite.
+    one = fit_two_gaussians(REFERENCE["mostly_noisy_loss"], max_iter=1, tol=1e-9)
+    assert (
+        one.clean_probability.tolist() != fit_two_gaussians(REFERENCE["mostly_noisy_loss"]).clean_probability.tolist()
+    )
+
+
+def test_the_clean_component_is_the_lower_one_even_if_the_means_cross_during_the_fit():
+    draw = np.random.default_rng(13)
+    losses = np.concatenate([draw.normal(0, 1, 100), draw.normal(-0.3, 0.05, 100)])  # a spike inside a wide group
+    fitted = fit_two_gaussians(losses, max_iter=200, tol=1e-6)
+    assert fitted.means[0] < fitted.means[1]
+    order = np.argsort(losses)
+    assert (np.diff(fitted.clean_probability[order]) <= 1e-12).all()
+    inner = losses > losses[bayes(losses, fitted).argmax()]
+    np.testing.assert_allclose(fitted.clean_probability[inner], bayes(losses, fitted)[inner], atol=1e-9)
 
 
 @settings(max_examples=25, deadline=None)
@@ -80,9 +97,7 @@ def test_any_losses_give_monotone_probabilities_in_any_order_and_unit(values, se
     in_order = probability[np.argsort(losses, kind="stable")]
     assert (np.diff(in_order) <= 1e-12).all()
     order = np.random.default_rng(seed).permutation(len(losses))
-    np.testing.assert_allclose(
-        fit_two_gaussians(losses[order]).clean_probability, probability[order], atol=1e-6
-    )
+    np.testing.assert_allclose(fit_two_gaussians(losses[order]).clean_probability, probability[order], atol=1e-6)
     np.testing.assert_allclose(fit_two_gaussians(losses * 4).clean_probability, probability, atol=1e-9)
 
 
