@@ -1,0 +1,126 @@
+"""The whole job through the command line, and a user's mistakes: one line, exit status 2."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import in2r
+from in2r.cli.main import main
+
+SMALL = ["model.dim=16", "model.word_dim=8", "train.epochs=3", "method.warmup_epochs=1", "train.device=cpu"]
+
+
+@pytest.fixture(scope="module")
+def scenes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("cli") / "scenes"
+    assert main(["data", "scenes", str(folder), "--train", "60", "--dev", "12", "--test", "12"]) == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(scenes: Path) -> Path:
+    index, folder = scenes.parent / "noise.npy", scenes.parent / "run"
+    noise = ["--ratio", "0.4", "--level", "caption", "--seed", "1", "--out", str(index)]
+    assert main(["noise", "make", str(scenes), *noise]) == 0
+    settings = [f"data.path={scenes}", f"noise.index={index}", "noise.ratio=0.4", "record.tensorboard=true", *SMALL]
+    assert main(["train", "paper", *settings, "--out", str(folder)]) == 0
+    return folder
+
+
+def test_a_run_describes_itself_and_its_result(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["eval", str(run)]) == 0
+    assert "rSum" in capsys.readouterr().out
+    result = json.loads((run / "result_test.json").read_text())
+    assert set(result["rows"]) == {"A", "B", "ensemble"}
+    noise = result["protocol"]["noise"]
+    assert (noise["level"], noise["nominal"], noise["seed"]) == ("caption", 0.4, 1)
+    assert 0.3 < noise["realised"] <= 0.4
+    epochs = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    assert [epoch["phase"] for epoch in epochs] == ["all pairs", "co-training", "co-training"]
+    for name in ("loss_clean_A", "memory_fill_B", "clean_fraction_A", "auroc_sce_A", "auroc_triplet-mean_B"):
+        assert np.isfinite(epochs[-1][name]), name
+    assert list((run / "tensorboard").iterdir())
+
+
+def test_scores_hold_every_pair_worst_first(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["score", str(run), "--top", "3"]) == 0
+    assert "estimated noise rate" in capsys.readouterr().out
+    lines = (run / "scores.csv").read_text().splitlines()
+    column = lines[0].split(",").index("clean_prob")
+    probabilities = [float(line.split(",")[column]) for line in lines[1:]]
+    assert len(probabilities) == 300
+    assert probabilities == sorted(probabilities)
+
+
+def test_the_model_folder_searches(run: Path, scenes: Path) -> None:
+    model = in2r.load(run / "model")
+    captions = (scenes / "test_caps.txt").read_text().splitlines()
+    vectors = np.asarray(model.encode_captions(captions))
+    assert vectors.shape == (60, 32)
+    assert np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
+    out = run.parent / "captions.npy"
+    text = scenes / "test_caps.txt"
+    assert main(["encode", str(run / "model"), "--captions", str(text), "--out", str(out)]) == 0
+    assert np.allclose(np.load(out), vectors, atol=1e-6)
+
+
+def test_a_finished_run_resumes_to_itself(run: Path) -> None:
+    before = (run / "best.safetensors").read_bytes(), (run / "log.jsonl").read_bytes()
+    assert main(["resume", str(run)]) == 0
+    assert ((run / "best.safetensors").read_bytes(), (run / "log.jsonl").read_bytes()) == before
+
+
+def test_demo_in_small(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "demo"
+    assert main(["demo", "--out", str(out), "--images", "40", "--epochs", "2"]) == 0
+    shown = capsys.readouterr().out
+    for expected in ("plain baseline", "IN²R", "noise rate found", "belong together least"):
+        assert expected in shown
+    assert in2r.load(out / "in2r" / "model").dim == 256
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["train", "paper", "data.path={data}", "train.epoch=3", "--out", "{new}"], "did you mean `train.epochs`?"),
+        (["train", "papr", "--out", "{new}"], "neither a file nor a preset"),
+        (["train", "paper", "data.path={data}/no", "--out", "{new}"], "no such"),
+        (["train", "paper", "data.path={data}", "noise.index=no.npy", "--out", "{new}"], "in2r noise make"),
+        (["train", "paper", "data.path={data}", "noise.oracle=true", "--out", "{new}"], "noise.oracle"),
+        (["train", "paper", "data.path={data}", "--out", "{run}"], "holds a run already"),
+        (["train", "paper", "--out", "{new}"], "data.path"),
+        (["noise", "make", "{data}", "--ratio", "60", "--level", "caption", "--out", "{new}.npy"], "did you mean 0.6?"),
+        (["resume", "{data}"], "not a run folder"),
+        (["eval", "{new}"], "not a run folder"),
+        (["encode", "{data}", "--captions", "{data}/test_caps.txt", "--out", "{new}.npy"], "{data}"),
+        (["data", "check", "{new}"], "{new}"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_2(
+    arguments: list[str], expected: str, run: Path, scenes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = {"data": scenes, "run": run, "new": tmp_path / "new"}
+    assert main([argument.format(**names) for argument in arguments]) == 2
+    error = capsys.readouterr().err
+    assert expected.format(**names) in error
+    assert error.count("\n") == 1
+    assert not (tmp_path / "new").exists()
+
+
+def test_declared_noise_that_differs_is_refused(
+    run: Path, scenes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    index = scenes.parent / "noise.npy"
+    settings = [f"data.path={scenes}", f"noise.index={index}", "noise.ratio=0.8", *SMALL]
+    assert main(["train", "paper", *settings, "--out", str(tmp_path / "new")]) == 2
+    assert "0.8" in capsys.readouterr().err
+
+
+def test_every_setting_is_shown_with_its_reason(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["config", "show", "released", "--yaml"]) == 0
+    text = capsys.readouterr().out
+    assert "prototype-contrast" in text
+    assert main(["config", "show", "paper"]) == 0
+    assert "method.lambda_intra" in capsys.readouterr().out
