@@ -1,0 +1,224 @@
+"""README and docs say what the package does: code runs, commands parse, names and keys exist."""
+
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import fields
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from in2r.build import Inputs, ModelConfig, build_encoder
+from in2r.cli.main import build_parser
+from in2r.data.vocabulary import Vocabulary
+from in2r.engine.run import RunFolder
+from in2r.engine.settings import RunConfig, load_config, presets
+from in2r.engine.train import reopen
+from in2r.files import read_json
+from in2r.methods import METHODS
+from in2r.model import save_model
+from in2r.results import evaluate_run, export_model, score_run
+from tiny_run import make_data, make_noise, train
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+PAGES = [CHECKOUT / "README.md", *sorted((CHECKOUT / "docs").rglob("*.md"))]
+PLACEHOLDERS = ("VERB", "…", "...", "$")
+"""A command with one of these is a pattern, not a command."""
+
+every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(CHECKOUT).as_posix())
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+
+
+def inline_code(page: Path) -> list[str]:
+    prose = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    return [" ".join(code.split()) for code in re.findall(r"`([^`]+)`", prose)]
+
+
+# --- Python
+
+
+def run_blocks(page: Path, names: dict[str, object]) -> dict[str, object]:
+    found = blocks(page, "python")
+    assert found
+    for block in found:
+        exec(compile(block, str(page), "exec"), names)
+    return names
+
+
+def test_data_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run_blocks(CHECKOUT / "docs" / "data.md", {})
+
+
+def test_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    vocabulary = Vocabulary.build(["a dog runs"], min_count=1)
+    config, inputs = ModelConfig(dim=8, word_dim=5), Inputs(6, "words", len(vocabulary))
+    torch.manual_seed(0)
+    encoders = {name: build_encoder(config, inputs) for name in "AB"}
+    save_model(tmp_path / "runs" / "mine" / "model", encoders, config, inputs, vocabulary, "card", {})
+    names = run_blocks(CHECKOUT / "README.md", {"features": np.ones((3, 4, 6), np.float32)})
+    assert np.shape(names["similarity"]) == (3, 1)
+
+
+# --- commands
+
+
+def commands(page: Path) -> Iterator[str]:
+    for block in blocks(page, "sh"):
+        for line in block.replace("\\\n", " ").splitlines():
+            if line.startswith("in2r "):
+                yield line
+    yield from (code for code in inline_code(page) if code.startswith("in2r "))
+
+
+def parses(command: str) -> bool:
+    """Say whether a command would be taken; a bare verb (`in2r data convert`) must exist."""
+    words = shlex.split(command, comments=True)[1:]
+    try:
+        args = build_parser().parse_args(words)
+    except SystemExit:
+        if not all(re.fullmatch("[a-z]+", word) for word in words):
+            return False
+        with pytest.raises(SystemExit) as stopped:
+            build_parser().parse_args([*words, "--help"])
+        return stopped.value.code == 0
+    if getattr(args, "settings", None) in presets():
+        load_config(args.settings, args.overrides)
+    return True
+
+
+@every_page
+def test_commands_parse(page: Path) -> None:
+    written = [command for command in commands(page) if not any(sign in command for sign in PLACEHOLDERS)]
+    assert [command for command in written if not parses(command)] == []
+
+
+def test_wrong_commands_would_be_found() -> None:
+    assert parses("in2r data convert")
+    assert not parses("in2r data konvert")
+    assert parses("in2r eval")  # a bare verb
+    assert not parses("in2r eval runs/mine --fold 5 --what")
+    assert list(commands(CHECKOUT / "README.md"))
+
+
+# --- names
+
+
+def known_keys() -> set[str]:
+    keys = {
+        f"{section.name}.{entry.name}"
+        for section in fields(RunConfig)
+        for entry in fields(getattr(RunConfig(), section.name))
+    }
+    return keys | {f"method.{entry.name}" for config, _ in METHODS.values() for entry in fields(config)}
+
+
+def is_known(name: str) -> bool:
+    """A key of the configuration, or a public name of a module (`partition.fit_two_gaussians`)."""
+    section, _, rest = name.partition(".")
+    module = f"in2r.{section}"
+    return name in known_keys() or (find_spec(module) is not None and hasattr(import_module(module), rest))
+
+
+@every_page
+def test_configuration_keys_exist(page: Path) -> None:
+    sections = "|".join(section.name for section in fields(RunConfig))
+    written = [re.fullmatch(rf"((?:{sections})\.[a-z_0-9]+)(=.*)?", code) for code in inline_code(page)]
+    names = {found[1] for found in written if found}
+    files = {name for name in names if name.endswith((".py", ".json"))}
+    assert sorted(name for name in names - files if not is_known(name)) == []
+
+
+def test_a_wrong_key_would_be_found() -> None:
+    assert is_known("method.warmup_epochs")
+    assert is_known("partition.fit_two_gaussians")
+    assert not is_known("method.warm_up_epochs")
+    assert not is_known("train.fit_two_gaussians")
+
+
+@every_page
+def test_presets_exist(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    written = set(re.findall(r"[Pp]reset `([^`]+)`|`([^`]+)` preset", text))
+    named = {name for pair in written for name in pair if name}
+    assert named <= set(presets())
+
+
+def test_readme_lists_every_preset() -> None:
+    rows = re.findall(r"^\| `([a-z]+)` \|", (CHECKOUT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert sorted(rows) == presets()
+
+
+def test_method_page_names_tests_and_functions_that_exist() -> None:
+    text = (CHECKOUT / "docs" / "methods" / "in2r.md").read_text(encoding="utf-8")
+    defined = "".join(path.read_text(encoding="utf-8") for path in (CHECKOUT / "tests").rglob("test_*.py"))
+    named = set(re.findall(r"`(test_[a-z_0-9]+)`", text))
+    assert len(named) > 20
+    assert sorted(name for name in named if f"def {name}(" not in defined) == []
+    files = set(re.findall(r"`(tests/[a-z_/0-9]+\.py)`", text))
+    files |= {f"src/in2r/{name}" for name in re.findall(r"`([a-z_0-9/]+\.py)`", text) if not name.startswith("tests/")}
+    assert sorted(name for name in files if not (CHECKOUT / name).is_file()) == []
+
+
+def test_design_page_names_every_module_and_nothing_else() -> None:
+    text = (CHECKOUT / "docs" / "design.md").read_text(encoding="utf-8")
+    source = CHECKOUT / "src" / "in2r"
+    rooms = text[text.index("| file | holds |") : text.index("## Contracts")]
+    named = set(re.findall(r"`((?:[a-z0-9_]+/)*[a-z0-9_*]+\.py)`", rooms))
+    assert sorted(name for name in named if not list(source.glob(name))) == []
+    covered = {path for name in named for path in source.glob(name)}
+    listed_whole = set(re.findall(r"`([a-z]+)/`", rooms))
+    left_out = {
+        path.relative_to(source).as_posix()
+        for path in source.rglob("*.py")
+        if path not in covered and path.name != "__init__.py" and path.relative_to(source).parts[0] not in listed_whole
+    }
+    assert left_out == set()
+
+
+# --- the run folder
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """Train on words under injected noise: such a run has every file and every key there is."""
+    root = tmp_path_factory.mktemp("documented")
+    noise = [f"noise.index={make_noise(root / 'noise.npy')}", "noise.ratio=0.4", "partition.single_mode=split"]
+    finished = train(root / "run", make_data(root / "data"), "in2r", *noise, words=True)
+    export_model(finished, reopen(finished))
+    evaluate_run(finished.path)
+    score_run(finished.path)
+    return finished
+
+
+def explained() -> set[str]:
+    return set(inline_code(CHECKOUT / "docs" / "run-folder.md"))
+
+
+def test_every_key_of_the_record_is_explained(run: RunFolder) -> None:
+    keys = {key.removesuffix("_A").removesuffix("_B") for line in run.records() for key in line}
+    recalls = {key for line in run.records() for row in line["dev"].values() for key in row}
+    assert {"loss_sce", "loss_rect", "partition_recall", "neighbors_same_image_i2t"} <= keys
+    assert sorted((keys | recalls) - explained()) == []
+
+
+def test_every_file_of_a_run_is_explained(run: RunFolder) -> None:
+    names = {path.name + ("/" if path.is_dir() else "") for path in run.path.iterdir()} - {"checkpoints/"}
+    assert {"vocabulary.json", "best.safetensors", "scores.csv", "model/"} <= names
+    assert sorted((names | {path.name for path in run.model.iterdir()}) - explained()) == []
+
+
+def test_every_key_of_description_result_and_scores_is_explained(run: RunFolder) -> None:
+    result, scores = read_json(run.path / "result_test.json"), read_json(run.path / "scores.json")
+    header = (run.path / "scores.csv").read_text(encoding="utf-8").split("\n", 1)[0].split(",")
+    columns = {name for name in header if not name.startswith("loss_")}
+    keys = {*run.info(), *result, *result["protocol"], *scores, *columns}
+    assert sorted(keys - explained()) == []
