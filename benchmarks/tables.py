@@ -12,9 +12,10 @@ from typing import Any
 from results import RECORDS
 
 PAGE = Path(__file__).parents[1] / "docs" / "results.md"
-ORDER = ["triplet", "sce", "discard", "in2r", "oracle"]
+ORDER = ["hardest", "triplet", "sce", "discard", "in2r", "oracle"]
 TITLES = {
-    "triplet": "plain triplet, all pairs",
+    "hardest": "plain triplet, hardest negatives",
+    "triplet": "plain triplet, mean over negatives",
     "sce": "warm-up loss only",
     "discard": "noise discarded",
     "in2r": "IN²R",

@@ -3,10 +3,11 @@
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from in2r.memory import Neighbors
 from in2r.methods import Batch, Step
+from in2r.metrics import auroc, precision_recall
 from in2r.noise import NoiseIndex
 
 
@@ -68,6 +69,23 @@ class Truth:
         }
 
 
+def gradient_norms(encoder: nn.Module, step: Step) -> dict[str, Tensor]:
+    """Return the norm of each named loss's own gradient on the encoders (`total` aside).
+
+    A loss that is summed over the batch outweighs one that is averaged, whatever their values; after clipping only
+    their directions' shares are left. Nothing is accumulated; the step can still be taken.
+    """
+    weights = [weight for weight in encoder.parameters() if weight.requires_grad]
+    norms = {}
+    for name, loss in step.losses.items():
+        if name == "total" or not loss.requires_grad:
+            continue
+        parts = torch.autograd.grad(loss, weights, retain_graph=True, allow_unused=True)
+        squares = [part.square().sum() for part in parts if part is not None]
+        norms[name] = torch.stack(squares).sum().sqrt()
+    return norms
+
+
 def distinct_pairs(near: Neighbors) -> Tensor:
     """Return the mean number of distinct pairs among the K neighbours (1..K)."""
     ids = near.ids.sort(dim=1).values
@@ -94,8 +112,6 @@ def record_step(means: Means, net: str, step: Step, noisy: Batch | None, truth: 
 
 def partition_truth(losses: dict[str, Tensor], clean: Tensor, pairs: Tensor, truth: Truth) -> dict[str, Any]:
     """Compare a partition with the truth: AUROC of each loss, precision and recall of the clean set."""
-    from in2r.metrics import auroc, precision_recall
-
     really = truth.clean[pairs].numpy()
     figures: dict[str, Any] = {}
     if 0 < really.sum() < len(really):

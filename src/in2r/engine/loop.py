@@ -23,7 +23,7 @@ from in2r.engine.checkpoint import (
     save_tensors,
 )
 from in2r.engine.evaluation import evaluate_split
-from in2r.engine.health import Means, Truth, partition_truth, record_step
+from in2r.engine.health import Means, Truth, gradient_norms, partition_truth, record_step
 from in2r.engine.order import EpochOrder
 from in2r.engine.run import RunFolder, versions
 from in2r.engine.scoring import Partition, make_partition, score_pairs, trust_all
@@ -154,7 +154,7 @@ class Trainer:
             if self.step % self.config.checkpoint.every_steps == 0 and self.position < len(sequence):
                 self.save()
         self._check_finite()
-        self._finish_epoch(phase, {name: len(order) for name, order in orders.items()}, started)
+        self._finish_epoch(phase, orders, started)
 
     def _order(self, name: str, split: bool) -> EpochOrder:
         clean, noisy = self.data.pairs, self.data.pairs[:0]
@@ -177,6 +177,9 @@ class Trainer:
         except InputError as error:
             raise self._diverged(name, index, str(error)) from None
         optimizer.zero_grad(set_to_none=True)
+        if index == 0:  # once an epoch: which loss steers the encoders cannot be told from the losses' sizes
+            for loss, part_norm in gradient_norms(net.encoder, step).items():
+                self.means.add(f"gradient_norm_{loss}_{name}", part_norm)
         step.losses["total"].backward()  # type: ignore[no-untyped-call]
         norm = torch.nn.utils.clip_grad_norm_(net.parameters(), self.config.train.gradient_clip)
         optimizer.step()
@@ -245,34 +248,37 @@ class Trainer:
                 self._prefill(name, net)
 
     def _partition(self, name: str, net: Peer) -> Partition:
-        total = len(self.data.image_of_pair)
+        total, config = len(self.data.image_of_pair), self.config.partition
+        losses: dict[str, Tensor] = {}
         if self.config.noise.oracle:
-            return trust_all(self.data.pairs, total)
-        try:
-            losses = score_pairs(net.encoder, self.data, self.method.sample_losses, self.config.partition, self.seed)
-        except InputError as error:
-            raise self._stopped(f"partition by network {name}: {error}") from None
-        partition = make_partition(losses[self.config.partition.loss], self.data.pairs, total, self.config.partition)
-        for key, value in partition.figures.items():
-            self.means.add(f"{key}_{name}", value)
-        if partition.figures["single_mode"]:
-            log.warning(
-                "epoch %d, network %s: one Gaussian suffices for the losses; partition.single_mode=%s",
-                self.epoch + 1,
-                name,
-                self.config.partition.single_mode,
-            )
-        if "clean_set_was_empty" in partition.figures:
-            log.warning(
-                "epoch %d, network %s: no two pairs above partition.threshold=%s; the lowest losses count as clean",
-                self.epoch + 1,
-                name,
-                self.config.partition.threshold,
-            )
+            partition = trust_all(self.data.pairs, total)
+        else:
+            try:
+                measure = self.method.sample_losses
+                losses = score_pairs(net.encoder, self.data, measure, config, self.seed, name, self.epoch)
+            except InputError as error:
+                raise self._stopped(f"partition by network {name}: {error}") from None
+            partition = make_partition(losses[config.loss], self.data.pairs, total, config)
+        figures = dict(partition.figures)
+        self._warn(name, figures)
         if self.truth is not None:
-            for key, value in partition_truth(losses, partition.clean, self.data.pairs, self.truth).items():
-                self.means.add(f"{key}_{name}", value)
+            figures |= partition_truth(losses, partition.clean, self.data.pairs, self.truth)
+        for key, value in figures.items():
+            self.means.add(f"{key}_{name}", value)
         return partition
+
+    def _warn(self, name: str, figures: dict[str, float]) -> None:
+        """Say what is unusual about a partition."""
+        faults = []
+        if figures.get("single_mode"):
+            faults.append(
+                f"one Gaussian suffices for the losses; partition.single_mode={self.config.partition.single_mode}"
+            )
+        if "clean_set_was_empty" in figures:
+            threshold = self.config.partition.threshold
+            faults.append(f"no two pairs above partition.threshold={threshold}; the lowest losses count as clean")
+        for fault in faults:
+            log.warning("epoch %d, network %s: %s", self.epoch + 1, name, fault)
 
     def _prefill(self, name: str, net: Peer) -> None:
         """Push the elite pairs of the first partition, as eval-mode embeddings, the newest M of a shuffled order."""
@@ -289,7 +295,7 @@ class Trainer:
 
     # --- end of an epoch, checkpoints
 
-    def _finish_epoch(self, phase: str, steps: dict[str, int], started: float) -> None:
+    def _finish_epoch(self, phase: str, orders: dict[str, EpochOrder], started: float) -> None:
         encoders = {name: net.encoder for name, net in self.nets.items()}
         try:
             rows, health = evaluate_split(encoders, self.dev, self.dev_texts, self.device)
@@ -299,7 +305,8 @@ class Trainer:
             "epoch": self.epoch + 1,
             "phase": phase,
             "learning_rate": self.learning_rate,
-            "steps": steps,
+            "steps": {name: len(order) for name, order in orders.items()},
+            "left_out": {name: order.left_out for name, order in orders.items()},
             "dev": rows,
             **health,
             **self.means.read(),

@@ -2,6 +2,7 @@
 
 import fcntl
 import json
+import math
 import os
 import platform
 import sys
@@ -77,7 +78,7 @@ class RunFolder:
         """Append one line to the record and bring it to disk."""
         try:
             with self.log_file.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(record, ensure_ascii=False) + "\n")
+                file.write(json.dumps(_finite(record), ensure_ascii=False, allow_nan=False) + "\n")
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
@@ -111,6 +112,13 @@ class RunFolder:
             file.write(str(os.getpid()))
             file.flush()
             yield
+
+
+def _finite(value: Any) -> Any:
+    """Replace NaN and infinity by null: JSON has no word for a figure that is undefined."""
+    if isinstance(value, dict):
+        return {name: _finite(entry) for name, entry in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def versions() -> dict[str, str]:

@@ -36,13 +36,19 @@ class Partition:
 
 
 def score_pairs(
-    encoder: DualEncoder, data: TrainingData, losses: SampleLosses, config: PartitionConfig, seed: int
+    encoder: DualEncoder,
+    data: TrainingData,
+    losses: SampleLosses,
+    config: PartitionConfig,
+    seed: int,
+    *names: str | int,
 ) -> dict[str, Tensor]:
     """Return each named per-sample loss (n,), in the order of `data.pairs`.
 
     Eval mode; a pair's negatives are its batch mates in one fixed shuffled order, the same in every epoch and
     for both networks. Images are encoded once. The last batch is filled up from the first pairs, so that every
-    loss is taken among equally many. With `config.augmented` the batches are augmented, as in the released code.
+    loss is taken among equally many. With `config.augmented` the batches are augmented, as in the released code,
+    by draws that depend on `names` (network, epoch).
 
     Raises:
         InputError: a loss is not finite; the pair is named.
@@ -57,7 +63,9 @@ def score_pairs(
         chunk = pairs[padded[start : start + size * CHUNK]]
         with evaluating(encoder):
             if images is None:
-                batch = data.batch(chunk, torch_generator(seed, "scoring augmentation", start, device=data.device))
+                batch = data.batch(
+                    chunk, torch_generator(seed, "scoring augmentation", *names, start, device=data.device)
+                )
                 v = encoder.encode_images(batch.images, batch.image_mask)
                 u = encoder.encode_texts(batch.texts, batch.text_mask)
             else:

@@ -57,7 +57,7 @@ class Step:
     """neighbours found for the noisy images (their texts were fused)"""
     near_texts: Neighbors | None = None
     """neighbours found for the noisy texts (their images were fused)"""
-    notes: dict[str, float] = field(default_factory=dict)
+    notes: dict[str, float | Tensor] = field(default_factory=dict)
     """counts for the health record, such as steps without rectification"""
 
 

@@ -71,12 +71,14 @@ class In2r:
         self.config = config
         self.name = "discard" if config.rectifier == "none" else "in2r"
         share = min(int(config.memory_share * pairs), config.memory_limit)
-        self.memory_size = config.memory_size or max(share, config.num_neighbors)
+        self.memory_size = None
+        if config.rectifier != "none":
+            self.memory_size = config.memory_size or max(share, config.num_neighbors)
 
     def parts(self, dim: int) -> tuple[nn.ModuleDict, MemoryBank | None]:
         """Make one network's refiner(s) and memory."""
         c = self.config
-        if c.rectifier == "none":
+        if self.memory_size is None:
             return nn.ModuleDict(), None
         names = ["i2t"] if c.refiner_sharing == "shared" else ["i2t", "t2i"]
         refiners = nn.ModuleDict({name: self._refiner(dim) for name in names})
@@ -160,6 +162,7 @@ class In2r:
         v_hat = net.refiners["t2i" if "t2i" in net.refiners else "i2t"](step.near_texts.images)
         rect = self._rectification(v, u, t_hat, v_hat, clean)
         # a query whose exclusions leave fewer than K neighbours has no prototype
+        step.notes["queries_without_prototype"] = 1 - found.float().mean()
         step.losses["rect"] = (rect * found).sum() / found.sum().clamp(min=1)
 
     def _neighbors(self, memory: MemoryBank, query: Tensor, batch: Batch, by: Literal["image", "text"]) -> Neighbors:

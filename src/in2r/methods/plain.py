@@ -18,6 +18,9 @@ class TripletConfig:
 
     name: Literal["triplet"] = key("triplet", "the method")
     warmup_epochs: int = key(1, "first epochs with all negatives (mean) in place of the hardest one (VSE∞: 1)", low=0)
+    negatives: Literal["hardest", "mean"] = key(
+        "hardest", "negatives after these: the hardest one (VSE∞), which can collapse on noisy pairs; or their mean"
+    )
     margin: float = key(0.2, "margin m of Eq. 2", low=0)
 
 
@@ -65,10 +68,10 @@ class Triplet(_Plain):
         self.config = config
 
     def all_pairs_step(self, net: Peer, batch: Batch, epoch: int) -> Step:
-        """Hardest negatives after the first epochs, which use the mean over all."""
+        """Use the mean over all negatives in the first epochs, then what `negatives` says."""
         v, u = net.embed(batch)
-        first = epoch < self.config.warmup_epochs
-        loss = triplet_loss(v @ u.T, self.config.margin, negatives="mean" if first else "hardest")
+        negatives = "mean" if epoch < self.config.warmup_epochs else self.config.negatives
+        loss = triplet_loss(v @ u.T, self.config.margin, negatives=negatives)
         return Step({"inter": loss, "total": loss})
 
 
