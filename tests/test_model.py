@@ -130,7 +130,7 @@ def test_blocks_make_no_difference(vectors: Path, monkeypatch: pytest.MonkeyPatc
     out = np.zeros((7, 8), np.float32)
     assert model.encode_images(images(7), out=out) is out
     np.testing.assert_allclose(out, whole, atol=1e-6)
-    with pytest.raises(InputError, match="row 3 .* holds NaN"):
+    with pytest.raises(InputError, match=r"row 3 .* holds NaN"):
         model.encode_images(NAN)
 
 
