@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from in2r.data.fingerprint import changed_splits
 from in2r.data.pairs import open_data, require_usable
 from in2r.errors import InputError
 
@@ -15,9 +16,7 @@ def write_split(folder, name, images, *, redundant=False, captions=None, regions
     array = np.random.default_rng(images).normal(size=(images, regions, dim)).astype(dtype)
     np.save(folder / f"{name}_ims.npy", array.repeat(5, axis=0) if redundant else array)
     captions = captions or [f"{name} caption {k}" for k in range(5 * images)]
-    (folder / f"{name}_caps.txt").write_text(
-        "".join(f"{caption}\n" for caption in captions), encoding="utf-8"
-    )
+    (folder / f"{name}_caps.txt").write_text("".join(f"{caption}\n" for caption in captions), encoding="utf-8")
     return array
 
 
@@ -122,42 +121,32 @@ def test_cc152k_tsv_has_one_caption_an_image_and_default_quoting(tmp_path):
 
 def test_a_tsv_caption_that_opens_with_a_quote_and_swallows_lines_is_found(tmp_path):
     write_tsv(tmp_path, ["1\tone\n", '2\t"two\n', "3\tthree\n", '4\tfour" five\n', "5\tfive\n"], 5)
-    with pytest.raises(
-        InputError, match=r"5 rows but 3 captions in train_caps.tsv.*line 2 runs to line 4: its quote"
-    ):
+    with pytest.raises(InputError, match=r"5 rows but 3 captions in train_caps.tsv.*line 2 runs to line 4: its quote"):
         open_data(tmp_path).split("train")
 
 
 def test_a_tsv_line_without_tab_is_named(tmp_path):
     write_tsv(tmp_path, ["1\tone\n", "two\n"], 2)
-    with pytest.raises(
-        InputError, match=r"train_caps.tsv: line 2 has no tab; expected image id, tab, caption"
-    ):
+    with pytest.raises(InputError, match=r"train_caps.tsv: line 2 has no tab; expected image id, tab, caption"):
         open_data(tmp_path).split("train")
 
 
 def test_captions_that_do_not_fit_the_features_are_refused_with_both_counts(tmp_path):
     write_split(tmp_path, "train", 4, captions=[f"c{k}" for k in range(19)])
-    with pytest.raises(
-        InputError, match=r"train_ims.npy: 4 rows but 19 captions in train_caps.txt; expected 5"
-    ):
+    with pytest.raises(InputError, match=r"train_ims.npy: 4 rows but 19 captions in train_caps.txt; expected 5"):
         open_data(tmp_path).split("train")
 
 
 def test_one_caption_an_image_in_caps_txt_is_not_taken_for_repeated_rows(tmp_path):
     np.save(tmp_path / "train_ims.npy", np.arange(20, dtype=np.float32).reshape(10, 2))
     (tmp_path / "train_caps.txt").write_text("a caption\n" * 10)
-    with pytest.raises(
-        InputError, match=r"as many rows as captions, but rows 0 to 4 differ.*write train_caps.tsv"
-    ):
+    with pytest.raises(InputError, match=r"as many rows as captions, but rows 0 to 4 differ.*write train_caps.tsv"):
         open_data(tmp_path).split("train")
 
 
 def test_images_without_texts(tmp_path):
     np.save(tmp_path / "train_ims.npy", np.ones((70, 2), np.float32))
-    with pytest.raises(
-        InputError, match=r"train_caps.txt: no such file; 0 pairs: 70 rows of images without caption"
-    ):
+    with pytest.raises(InputError, match=r"train_caps.txt: no such file; 0 pairs: 70 rows of images without caption"):
         open_data(tmp_path).split("train")
 
 
@@ -260,3 +249,10 @@ def test_full_fingerprint_sees_a_change_between_the_sampled_blocks(tmp_path):
         file.write(bytes([byte[0] ^ 1]))
     assert open_data(tmp_path).fingerprint() == sampled
     assert open_data(tmp_path).fingerprint(full=True) != full
+
+
+def test_a_split_that_was_added_is_no_change_but_one_that_differs_is() -> None:
+    before = {"splits": {"train": {"hash": "a"}, "dev": {"hash": "b"}}}
+    assert changed_splits(before, {"splits": {**before["splits"], "test": {"hash": "c"}}}) == []
+    assert changed_splits(before, {"splits": {"train": {"hash": "a"}, "dev": {"hash": "x"}}}) == ["dev"]
+    assert changed_splits(before, {"splits": {"dev": {"hash": "b"}}}) == ["train"]

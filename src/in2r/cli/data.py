@@ -18,12 +18,11 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     """Add the verb `data` with check, convert and scenes."""
     parser = subparsers.add_parser("data", help="check, convert or make data", description=__doc__)
     verbs = parser.add_subparsers(dest="data_verb", required=True, metavar="VERB")
-    check = _add(
-        verbs, "check", run_check, "say what a data folder holds and what is wrong with it", "data/mine"
-    )
+    check = _add(verbs, "check", run_check, "say what a data folder holds and what is wrong with it", "data/mine")
     check.add_argument("path", type=Path, help="the data folder")
     check.add_argument("--layout", choices=("auto", "precomp", "table"), default="auto")
     check.add_argument("--caption-vectors", metavar="NAME", help=VECTORS_HELP)
+    check.add_argument("--full-hash", action="store_true", help="fingerprint every byte in place of sampled blocks")
     check.add_argument("--split-seed", type=int, default=0, help="draws the split of a table that has none")
 
     convert = _add(
@@ -35,9 +34,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     )
     convert.add_argument("source", type=Path, help="the precomp folder")
     convert.add_argument("target", type=Path, help="the new folder")
-    convert.add_argument(
-        "--kind", choices=("tsv", "csv", "jsonl", "parquet"), default="tsv", help="table format"
-    )
+    convert.add_argument("--kind", choices=("tsv", "csv", "jsonl", "parquet"), default="tsv", help="table format")
     convert.add_argument(
         "--dev-rule", choices=("scan", "ncr", "full"), default="scan",
         help="dev images to take: the first 1000, NCR's first 1000 rows, or all (default: scan)",
@@ -57,9 +54,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     scenes.add_argument("--seed", type=int, default=0)
 
 
-VECTORS_HELP = (
-    "captions as vectors too: the suffix of {split}_NAME.npy (precomp), the file NAME.npy (pair table)"
-)
+VECTORS_HELP = "captions as vectors too: the suffix of {split}_NAME.npy (precomp), the file NAME.npy (pair table)"
 
 
 def _add(
@@ -69,9 +64,7 @@ def _add(
     text: str,
     example: str,
 ) -> argparse.ArgumentParser:
-    parser = verbs.add_parser(
-        name, help=text, description=text, epilog=f"example: in2r data {name} {example}"
-    )
+    parser = verbs.add_parser(name, help=text, description=text, epilog=f"example: in2r data {name} {example}")
     parser.set_defaults(run=run)
     return parser
 
@@ -91,12 +84,16 @@ def run_check(args: argparse.Namespace) -> int:
         args.path,
         layout=args.layout,
         dev_rule="full",
-        caption_vectors=args.caption_vectors,
+        caption_vectors=True if args.caption_vectors == "auto" else args.caption_vectors,
         split_seed=args.split_seed,
     )
     with _progress() as update:
         report = check_data(source, progress=update)
-    _print_report(report, Console())
+    console = Console()
+    _print_report(report, console)
+    found = source.fingerprint(full=args.full_hash)
+    kind = "every byte" if args.full_hash else "headers and sampled blocks"
+    console.print(f"fingerprint: {found['hash']} ({kind})", highlight=False, soft_wrap=True)
     return 0 if report.usable else 2
 
 

@@ -52,5 +52,12 @@ def fingerprint(splits: Mapping[str, Sequence[Path]], *, full: bool, **facts: An
     }
 
 
+def changed_splits(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Return the splits of an earlier fingerprint that are gone or differ now; one that was added is no change."""
+    return [
+        name for name, split in before["splits"].items() if now["splits"].get(name, {}).get("hash") != split["hash"]
+    ]
+
+
 def _digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from in2r.data.fingerprint import changed_splits
 from in2r.data.vocabulary import Vocabulary
 from in2r.engine.device import resolve_device
 from in2r.engine.loop import Display, Trainer
@@ -112,13 +113,10 @@ def reopen(folder: RunFolder, *, device: str | None = None, force: bool = False)
             f"the run began with {info['vocabulary']['hash'][:12]}, {info['vocabulary']['words']} words)"
         )
     setup = open_setup(config, resolve_device(device or config.train.device), vocabulary, scan=False)
-    now = setup.source.fingerprint()["hash"]
     faults = []
-    if now != info["data"]["fingerprint"]["hash"]:
-        faults.append(
-            f"the data at {setup.source.path} ({now[:12]}, the run began with "
-            f"{info['data']['fingerprint']['hash'][:12]})"
-        )
+    changed = changed_splits(info["data"]["fingerprint"], setup.source.fingerprint())
+    if changed:
+        faults.append(f"the features or captions of {', '.join(changed)} in {setup.source.path}")
     noise = setup.noise_record()
     if (noise or {}).get("sha256") != (info["noise"] or {}).get("sha256"):
         faults.append(f"the noise index {config.noise.index}")

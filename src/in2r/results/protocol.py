@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from in2r.config import to_dict
+from in2r.data.fingerprint import changed_splits
 from in2r.engine.run import RunFolder, versions
 from in2r.engine.setup import Setup
 from in2r.results.best import Best, epochs_done
@@ -15,13 +16,13 @@ def protocol(folder: RunFolder, setup: Setup, best: Best) -> dict[str, Any]:
     """Describe data, noise, method, training and selection of a run, and where it is looked at now."""
     config, info = setup.config, folder.info()
     done = epochs_done(folder)
-    trained_on, now = info["data"]["fingerprint"]["hash"], setup.source.fingerprint()["hash"]
+    trained_on, now = info["data"]["fingerprint"], setup.source.fingerprint()
     return {
         "data": {
             "path": info["data"]["path"],
-            "fingerprint": now,
-            "fingerprint_in_training": trained_on,
-            "same_as_in_training": now == trained_on,
+            "fingerprint": now["hash"],
+            "fingerprint_in_training": trained_on["hash"],
+            "same_as_in_training": not changed_splits(trained_on, now),
             "layout": config.data.layout,
             "dev_rule": config.data.dev_rule,
             "captions_as": setup.inputs.text,
