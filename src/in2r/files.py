@@ -13,6 +13,9 @@ from typing import Any
 from in2r.errors import InputError
 
 
+_TEMPORARY = ".tmp-"
+
+
 @contextmanager
 def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Yield a temporary file path in the target's folder; rename it onto `path` when the block succeeds.
@@ -22,7 +25,7 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     """
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{target.stem}.", suffix=target.suffix, dir=target.parent)
+    handle, name = tempfile.mkstemp(prefix=f"{_TEMPORARY}{target.stem}.", suffix=target.suffix, dir=target.parent)
     os.close(handle)
     temporary = Path(name)
     try:
@@ -33,6 +36,12 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
         temporary.replace(target)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def remove_temporaries(folder: str | os.PathLike[str]) -> None:
+    """Remove what killed processes left half written in a folder; nobody else may be writing there."""
+    for path in Path(folder).glob(f"{_TEMPORARY}*"):
+        path.unlink(missing_ok=True)
 
 
 def _umask() -> int:

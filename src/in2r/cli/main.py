@@ -44,11 +44,16 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         sys.stderr.write(f"in2r: {error}\n")
         return 2
+    except BrokenPipeError:
+        return 0
+    except OSError as error:
+        if args.debug:
+            raise
+        sys.stderr.write(f"in2r: {error.filename or 'file system'}: {error.strerror or error}\n")
+        return 2
     except KeyboardInterrupt:
         sys.stderr.write("in2r: interrupted; a run goes on with `in2r resume RUN`\n")
         return 130
-    except BrokenPipeError:
-        return 0
 
 
 if __name__ == "__main__":

@@ -18,12 +18,12 @@ def resolve_device(setting: str) -> torch.device:
     try:
         device = torch.device(setting)
     except RuntimeError:
-        raise InputError(f"train.device={setting}: expected auto, cpu, cuda, cuda:<number> or mps") from None
+        raise InputError(f"device {setting}: expected auto, cpu, cuda, cuda:<number> or mps") from None
     here = {
         "cpu": device.index in (None, 0),
         "cuda": torch.cuda.is_available() and (device.index or 0) < torch.cuda.device_count(),
         "mps": torch.backends.mps.is_available(),
     }
     if not here.get(device.type, False):
-        raise InputError(f"train.device={setting}: no such device on this machine")
+        raise InputError(f"device {setting}: no such device on this machine")
     return device

@@ -75,5 +75,7 @@ def _side_by_side(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _recalls(images: Tensor, captions: Tensor, owners: Tensor, folds: int) -> dict[str, float]:
+    if images.device.type == "mps":  # ranks are counted in float64, which MPS lacks
+        images, captions = images.cpu(), captions.cpu()
     parts = five_folds(images, captions, owners, folds)
     return fold_mean([recalls_from_ranks(*ranks_from_embeddings(*part)) for part in parts])

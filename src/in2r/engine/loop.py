@@ -316,14 +316,15 @@ class Trainer:
                 record[f"memory_fill_{name}"] = len(net.memory) / net.memory.capacity
                 record[f"unrectified_steps_{name}"] = round(self.means.sum(f"unrectified_steps_{name}"))
         record["seconds"] = round(time.monotonic() - started, 2)
-        self.folder.append(record)
-        if self.tensorboard is not None:
-            self.tensorboard.write(record)
-        self.lines += 1
         if rows["ensemble"]["rsum"] > self.best["rsum"]:
             self.best = {"rsum": rows["ensemble"]["rsum"], "epoch": self.epoch + 1}
             tensors = {f"{name}.{key}": value for name in NAMES for key, value in encoders[name].state_dict().items()}
             save_tensors(self.folder.best_file, tensors, {**self.best, "dev": rows})
+        # after the best weights: whoever reads the last record finds the selection made
+        self.folder.append(record)
+        if self.tensorboard is not None:
+            self.tensorboard.write(record)
+        self.lines += 1
         self.epoch += 1
         self.position, self.begun = 0, False
         self.save()

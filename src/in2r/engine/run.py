@@ -20,7 +20,7 @@ import in2r
 from in2r.config import to_dict
 from in2r.engine.settings import RunConfig, resolve
 from in2r.errors import InputError
-from in2r.files import read_json, write_json, write_text
+from in2r.files import read_json, remove_temporaries, write_json, write_text
 
 
 class RunFolder:
@@ -111,6 +111,8 @@ class RunFolder:
             file.truncate(0)
             file.write(str(os.getpid()))
             file.flush()
+            for folder in (self.path, self.checkpoints):
+                remove_temporaries(folder)
             yield
 
 
