@@ -10,6 +10,7 @@ from in2r.errors import InputError
 from in2r.files import (
     atomic_path,
     read_json,
+    remove_temporaries,
     require_free_space,
     sha256_file,
     write_json,
@@ -78,6 +79,16 @@ def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
         write_and_fail()
     assert target.read_text(encoding="utf-8") == "old"
     assert list(tmp_path.iterdir()) == [target]
+
+
+def test_what_a_killed_process_left_can_be_removed(tmp_path: Path) -> None:
+    write_text(tmp_path / "whole.txt", "x")
+    with atomic_path(tmp_path / "file.txt") as temporary:
+        shutil.copy(temporary, temporary.with_suffix(".left"))
+    assert len(list(tmp_path.iterdir())) == 3
+    remove_temporaries(tmp_path)
+    remove_temporaries(tmp_path / "absent")
+    assert {path.name for path in tmp_path.iterdir()} == {"whole.txt", "file.txt"}
 
 
 def test_the_files_mode_is_the_users_own(tmp_path: Path) -> None:

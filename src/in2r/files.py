@@ -12,7 +12,6 @@ from typing import Any
 
 from in2r.errors import InputError
 
-
 _TEMPORARY = ".tmp-"
 
 
