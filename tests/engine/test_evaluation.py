@@ -1,0 +1,262 @@
+"""Recall of a split in three rows; divergence; what cannot be trained on."""
+
+import logging
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny_engine
+import torch
+from tiny_engine import settings
+from torch import Tensor
+
+from in2r.data.features import Features
+from in2r.data.pairs import PairSet
+from in2r.engine.checkpoint import checkpoints
+from in2r.engine.device import resolve_device
+from in2r.engine.evaluation import evaluate_split
+from in2r.engine.run import RunFolder
+from in2r.engine.settings import RunConfig
+from in2r.engine.train import resume_run, start_run
+from in2r.errors import InputError
+from in2r.metrics import recall_at_k
+
+CPU = torch.device("cpu")
+
+
+class Turned(torch.nn.Module):
+    """An encoder that turns the features by a matrix of its own and scales them to unit norm."""
+
+    def __init__(self, seed: int, dim: int = 6) -> None:
+        super().__init__()
+        self.turn = torch.randn(dim, dim, generator=torch.Generator().manual_seed(seed))
+
+    def encode_images(self, values: Tensor, mask: Tensor | None) -> Tensor:
+        return torch.nn.functional.normalize(values[:, 0] @ self.turn, dim=1)
+
+    def encode_texts(self, values: Tensor, mask: Tensor | None) -> Tensor:
+        return torch.nn.functional.normalize(values[:, 0] @ self.turn + 0.1, dim=1)
+
+
+def split(per_image: list[int], noise: float = 0.8) -> tuple[PairSet, Features]:
+    """Images with as many captions as asked for; a caption lies near its image."""
+    rng = np.random.default_rng(0)
+    owner = np.repeat(np.arange(len(per_image)), per_image)
+    images = rng.standard_normal((len(per_image), 1, 6)).astype(np.float32)
+    texts = (images[owner] + noise * rng.standard_normal((len(owner), 1, 6))).astype(np.float32)
+    captions = Features(texts, np.arange(len(owner)))
+    names = [str(image) for image in range(len(per_image))]
+    return PairSet("dev", Features(images, np.arange(len(per_image))), owner, None, captions, names), captions
+
+
+RAGGED = [1, 2, 7, 1, 3, 5, 2, 4, 1, 2]
+
+
+def test_three_rows_and_the_ensemble_is_the_mean_of_both_similarities() -> None:
+    part, texts = split(RAGGED)
+    a, b = Turned(1), Turned(2)
+    rows, health = evaluate_split({"A": a, "B": b}, part, texts, CPU)  # type: ignore[dict-item]
+    owner = part.image_of_caption
+    v, u = torch.as_tensor(part.images.array), torch.as_tensor(texts.array)
+    of = {net: (net.encode_images(v, None), net.encode_texts(u, None)) for net in (a, b)}
+    similarity = {net: images @ captions.T for net, (images, captions) in of.items()}
+    assert list(rows) == ["A", "B", "ensemble"]
+    assert rows["A"] == pytest.approx(recall_at_k(similarity[a], owner))
+    assert rows["B"] == pytest.approx(recall_at_k(similarity[b], owner))
+    assert rows["ensemble"] == pytest.approx(recall_at_k((similarity[a] + similarity[b]) / 2, owner))
+    assert rows["A"]["rsum"] != rows["B"]["rsum"]
+    assert health["peer_similarity_image"] == pytest.approx(float((of[a][0] * of[b][0]).sum(1).mean()), abs=1e-6)
+    assert health["peer_similarity_text"] == pytest.approx(float((of[a][1] * of[b][1]).sum(1).mean()), abs=1e-6)
+    assert not health["collapsed_A"]
+
+
+def test_one_network_has_one_row() -> None:
+    part, texts = split(RAGGED)
+    rows, health = evaluate_split({"A": Turned(1)}, part, texts, CPU)  # type: ignore[dict-item]
+    assert list(rows) == ["A"]
+    assert list(health) == ["collapsed_A"]
+
+
+def test_folds_are_averaged() -> None:
+    part, texts = split([2, 1, 3, 2, 2, 1, 1, 4, 2, 2])
+    net = Turned(1)
+    rows, _ = evaluate_split({"A": net}, part, texts, CPU, folds=5)  # type: ignore[dict-item]
+    recalls = []
+    for fold in range(5):
+        inside = (part.image_of_caption // 2) == fold
+        images = net.encode_images(torch.as_tensor(part.images.array[2 * fold : 2 * fold + 2]), None)
+        captions = net.encode_texts(torch.as_tensor(texts.array[inside]), None)
+        recalls.append(recall_at_k(images @ captions.T, part.image_of_caption[inside] - 2 * fold))
+    for name, value in rows["A"].items():
+        assert value == pytest.approx(np.mean([recall[name] for recall in recalls])), name
+    assert rows["A"]["i2t_r1"] > evaluate_split({"A": net}, part, texts, CPU)[0]["A"]["i2t_r1"]  # type: ignore[dict-item]
+
+
+def test_a_collapsed_network_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    part, texts = split(RAGGED)
+
+    class Constant(Turned):
+        def encode_texts(self, values: Tensor, mask: Tensor | None) -> Tensor:
+            return torch.eye(6)[:1].expand(len(values), 6)
+
+    with caplog.at_level(logging.WARNING):
+        _, health = evaluate_split({"A": Turned(1), "B": Constant(1)}, part, texts, CPU)  # type: ignore[dict-item]
+    assert not health["collapsed_A"]
+    assert health["collapsed_B"]
+    assert "network B is collapsed" in caplog.text
+
+
+def test_an_embedding_that_is_not_finite_is_named() -> None:
+    part, texts = split(RAGGED)
+    texts.array[3] = np.inf
+    with pytest.raises(InputError, match="network A: dev caption 3 has an embedding that is not finite"):
+        evaluate_split({"A": Turned(1)}, part, texts, CPU)  # type: ignore[dict-item]
+
+
+# --- divergence
+
+EXPLODE = "train.learning_rate=1e30"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        ((EXPLODE,), r"epoch 1, step [12] of network [AB] \(pairs \d+(, \d+){7}, \.\.\.\): the loss or its gradient"),
+        ((EXPLODE, "train.batch_size=60"), "epoch 1, validation: network A: dev image 0 has an embedding"),
+        ((EXPLODE, "method.warmup_epochs=0"), r"epoch 1, step \d of network [AB] \(pairs "),
+    ],
+)
+def test_a_run_that_diverges_stops_with_its_place(
+    data: Path, tmp_path: Path, overrides: tuple[str, ...], said: str
+) -> None:
+    with pytest.raises(InputError, match=f"run: {said}.*try a lower train.learning_rate") as error:
+        start_run(tmp_path / "run", settings(data, "paper", *overrides))
+    assert "\n" not in str(error.value)
+
+
+def test_divergence_leaves_the_checkpoint_before_it(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = settings(data, "paper", "checkpoint.every_steps=3", "train.epochs=2")
+    whole = start_run(tmp_path / "whole", config).path
+    from in2r.engine.loop import Trainer
+
+    def poisoned(trainer: Trainer, *args: object) -> object:
+        step, noisy = honest(trainer, *args)
+        if trainer.step == 13:
+            step.losses["total"] = step.losses["total"] * float("nan")
+        return step, noisy
+
+    honest = Trainer._losses
+    with monkeypatch.context() as broken:
+        broken.setattr(Trainer, "_losses", poisoned)
+        with pytest.raises(InputError, match=r"epoch 2, step 2 of network B .* is not finite"):
+            start_run(tmp_path / "run", config)
+    assert checkpoints(tmp_path / "run" / "checkpoints")[-1].name == "step-000000012.safetensors"
+    resume_run(tmp_path / "run")
+    tiny_engine.assert_same(tmp_path / "run", whole)
+
+
+# --- what cannot be trained on
+
+
+def refused(tmp_path: Path, config: RunConfig, said: str) -> None:
+    with pytest.raises(InputError, match=said) as error:
+        start_run(tmp_path / "run", config)
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "run" / "config.yaml").exists()
+
+
+@pytest.fixture
+def own(data: Path, tmp_path: Path) -> Path:
+    """Return a copy of the data that a test may spoil."""
+    return Path(shutil.copytree(data, tmp_path / "own"))
+
+
+def change(file: Path, how: Callable[[np.ndarray], np.ndarray]) -> None:
+    np.save(file, how(np.load(file)))
+
+
+def test_one_image_is_too_few(own: Path, tmp_path: Path) -> None:
+    change(own / "train_ims.npy", lambda a: a[:1])
+    change(own / "train_vecs.npy", lambda a: a[:5])
+    (own / "train_caps.txt").write_text("a\nb\nc\nd\ne\n", encoding="utf-8")
+    refused(tmp_path, settings(own), "train: 1 images; at least two are needed")
+
+
+def test_captions_that_do_not_fit_the_features(own: Path, tmp_path: Path) -> None:
+    change(own / "train_vecs.npy", lambda a: a[:-1])
+    refused(tmp_path, settings(own), r"train_vecs\.npy: 59 rows but 60 captions in .*train_caps\.txt")
+
+
+@pytest.mark.parametrize("file", ["train_ims.npy", "dev_ims.npy", "train_vecs.npy", "dev_vecs.npy"])
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_features_that_are_not_finite(own: Path, tmp_path: Path, file: str, value: float) -> None:
+    def spoil(array: np.ndarray) -> np.ndarray:
+        array[3, ..., 1] = value
+        return array
+
+    change(own / file, spoil)
+    refused(tmp_path, settings(own), rf"{file}.*row 3")
+
+
+def test_caption_text_where_there_is_none(own: Path, tmp_path: Path) -> None:
+    (own / "train_caps.txt").unlink()
+    refused(tmp_path, settings(own, words=True), r"train_caps\.txt: no such file; 0 pairs")
+    refused(tmp_path, settings(own, "paper", "model.text=words"), "model.text=words needs captions as words")
+
+
+def test_a_missing_split_or_folder(own: Path, tmp_path: Path) -> None:
+    (own / "dev_ims.npy").unlink()
+    refused(tmp_path, settings(own), r"dev_ims\.npy: no such file")
+    refused(tmp_path, settings(tmp_path / "absent"), "absent: ")
+    empty = replace(settings(own), data=replace(settings(own).data, path=""))
+    refused(tmp_path, empty, "`data.path` is empty")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (("noise.ratio=0.8",), r"noise_0\.4\.npy.*0\.8"),
+        (("noise.level=image",), r"noise_0\.4\.npy.*image"),
+    ],
+)
+def test_a_noise_index_that_is_not_what_was_declared(
+    data: Path, noise: Path, tmp_path: Path, overrides: tuple[str, ...], said: str
+) -> None:
+    refused(tmp_path, settings(data, "paper", f"noise.index={noise}", *overrides), said)
+
+
+def test_a_noise_index_that_is_missing_is_never_drawn(data: Path, tmp_path: Path) -> None:
+    refused(tmp_path, settings(data, "paper", f"noise.index={tmp_path / 'no.npy'}"), "no such noise index")
+    assert not (tmp_path / "no.npy").exists()
+
+
+@pytest.mark.parametrize("device", ["tpu", "cuda:99", "cpu:1", "meta", ""])
+def test_devices_that_are_not_here(device: str) -> None:
+    with pytest.raises(InputError, match=f"device {device}: "):
+        resolve_device(device)
+
+
+def test_devices_that_are_here() -> None:
+    assert resolve_device("cpu") == torch.device("cpu")
+    assert resolve_device("auto").type in ("cpu", "cuda", "mps")
+
+
+def test_equal_captions_do_not_stop_a_run(own: Path, tmp_path: Path) -> None:
+    (own / "train_caps.txt").write_text("a dog\n" * 59 + "\n", encoding="utf-8")
+    records = start_run(tmp_path / "run", settings(own, "paper", "train.epochs=2", words=True)).records()
+    assert len(records) == 2
+
+
+def test_an_oracle_trains_on_the_truly_matching_pairs_only(data: Path, noise: Path, tmp_path: Path) -> None:
+    config = settings(data, "paper", f"noise.index={noise}", "noise.oracle=true", "train.epochs=2")
+    folder = start_run(tmp_path / "run", config)
+    matching = int((np.load(noise) == np.repeat(np.arange(12), 5)).sum())
+    info = folder.info()
+    assert info["training_pairs"] == matching
+    assert info["noise"]["oracle"] is True
+    assert RunFolder(folder.path).records()[-1]["steps"] == {"A": -(-matching // 12), "B": -(-matching // 12)}

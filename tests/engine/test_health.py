@@ -1,0 +1,193 @@
+"""The health record, and that what is known of injected noise reaches nothing else."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tiny_engine import outcome, settings
+from torch import Tensor
+
+from in2r.engine import loop
+from in2r.engine.checkpoint import checkpoints, load_tensors
+from in2r.engine.health import Means, Truth, distinct_pairs, gradient_norms, partition_truth, record_step
+from in2r.engine.train import start_run
+from in2r.memory import Neighbors
+from in2r.methods import Batch, Step
+from in2r.noise import NoiseIndex
+from in2r.seeds import derive
+
+CPU = torch.device("cpu")
+
+
+def test_means_are_weighted() -> None:
+    means = Means()
+    means.add("a", 1.0)
+    means.add("a", torch.tensor(4.0), weight=2.0)
+    means.add("b", torch.tensor(0.5))
+    assert means.read() == {"a": 3.0, "b": 0.5}
+    assert means.sum("a") == 9.0
+    assert means.sum("never") == 0.0
+
+
+def test_means_go_through_a_checkpoint_without_a_bit_lost() -> None:
+    values = [float(value) for value in np.random.default_rng(0).standard_normal(20)]
+    straight, first = Means(), Means()
+    for value in values:
+        straight.add("x", torch.tensor(value))
+    for value in values[:7]:
+        first.add("x", torch.tensor(value))
+    second = Means(json.loads(json.dumps(first.state())))
+    for value in values[7:]:
+        second.add("x", torch.tensor(value))
+    assert second.read() == straight.read()
+
+
+def near(ids: list[list[int]], groups: list[list[int]] | None = None) -> Neighbors:
+    shape = torch.tensor(ids)
+    rows = torch.zeros(*shape.shape, 2)
+    scores = torch.full(shape.shape, 0.5)
+    return Neighbors(scores, rows, rows, shape, torch.tensor(groups if groups else ids))
+
+
+def test_distinct_pairs_by_hand() -> None:
+    assert float(distinct_pairs(near([[1, 2, 3], [4, 4, 4], [5, 6, 5]]))) == pytest.approx((3 + 1 + 2) / 3)
+    assert float(distinct_pairs(near([[7]]))) == 1.0
+
+
+def noisy_batch(pairs: list[int], groups: list[int]) -> Batch:
+    empty = torch.zeros(len(pairs), 1, 2)
+    return Batch(torch.tensor(pairs), torch.tensor(groups), empty, None, empty, None)
+
+
+@pytest.fixture
+def truth() -> Truth:
+    """Six captions of three images, two each; captions 1 and 2 have changed places."""
+    own = np.array([0, 0, 1, 1, 2, 2])
+    return Truth(NoiseIndex(np.array([0, 1, 0, 1, 2, 2]), own), torch.as_tensor(own), CPU)
+
+
+def test_same_image_by_hand(truth: Truth) -> None:
+    """Queries: pair 1 stands beside image 1, pair 2 beside image 0."""
+    noisy = noisy_batch([1, 2], [1, 0])
+    step = Step({})
+    step.near_images = near([[3, 0], [0, 5]], groups=[[1, 0], [0, 2]])  # images 1, 0 for image 1; 0, 2 for 0
+    step.near_texts = near([[0, 1], [4, 1]])  # captions written for 0, 0; query for 0. Then 2, 0; query for 1
+    share = truth.same_image(step, noisy)
+    assert float(share["neighbors_same_image_i2t"]) == pytest.approx(2 / 4)
+    assert float(share["neighbors_same_image_t2i"]) == pytest.approx(2 / 4)
+
+
+def test_a_steps_record_by_hand(truth: Truth) -> None:
+    step = Step({"total": torch.tensor(3.0), "inter": torch.tensor(1.0)})
+    step.keep = (torch.zeros(2, 2), torch.zeros(2, 2), torch.tensor([4, 5]), torch.tensor([2, 2]))
+    step.near_images = near([[3, 0], [0, 0]], groups=[[1, 0], [0, 0]])
+    step.near_texts = near([[0, 1], [4, 1]])
+    means = Means()
+    record_step(means, "A", step, noisy_batch([1, 2], [1, 0]), truth)
+    record_step(means, "A", Step({"total": torch.tensor(5.0)}, notes={"unrectified_steps": 1.0}), None, truth)
+    read = means.read()
+    assert read["loss_total_A"] == 4.0
+    assert read["loss_inter_A"] == 1.0
+    assert read["elite_pairs_A"] == 2.0
+    assert read["distinct_neighbors_i2t_A"] == 1.5
+    assert read["neighbor_score_i2t_A"] == 0.5
+    assert read["neighbors_same_image_i2t_A"] == 0.75
+    assert means.sum("unrectified_steps_A") == 1.0
+
+
+def test_partition_against_the_truth_by_hand(truth: Truth) -> None:
+    assert truth.clean.tolist() == [True, False, False, True, True, True]
+    losses = {"sce": torch.tensor([0.1, 0.9, 0.3, 0.4, 0.2, 0.5])}
+    clean = torch.tensor([True, False, True, True, False, False])
+    figures = partition_truth(losses, clean, torch.arange(6), truth)
+    # of 4 x 2 couples of a matching and a mismatched pair, 6 are in order: 0.9 is above all four, 0.3 above two
+    assert figures["auroc_sce"] == pytest.approx(6 / 8)
+    assert figures["partition_precision"] == pytest.approx(2 / 3)
+    assert figures["partition_recall"] == pytest.approx(2 / 4)
+    some = torch.tensor([0, 3, 4])
+    only_clean = partition_truth({"sce": torch.ones(3)}, clean, some, truth)
+    assert "auroc_sce" not in only_clean
+    assert only_clean["partition_recall"] == pytest.approx(2 / 3)
+
+
+def test_gradient_norms_of_each_loss() -> None:
+    net = torch.nn.Linear(2, 1, bias=False)
+    step = Step({"one": 3 * net.weight[0, 0], "two": 4 * net.weight.sum(), "total": net.weight.sum()})
+    norms = gradient_norms(net, step)
+    assert norms.keys() == {"one", "two"}
+    assert float(norms["one"]) == pytest.approx(3)
+    assert float(norms["two"]) == pytest.approx(4 * 2**0.5)
+    assert net.weight.grad is None
+    step.losses["total"].backward()  # type: ignore[no-untyped-call]
+
+
+def test_the_record_has_what_tells_health(data: Path, noise: Path, tmp_path: Path) -> None:
+    warm, last = start_run(
+        tmp_path / "run", settings(data, "paper", f"noise.index={noise}", "train.epochs=2")
+    ).records()
+    assert {"loss_sce_A", "peer_similarity_image", "peer_similarity_text", "collapsed_B"} <= warm.keys()
+    for name in ("A", "B"):
+        for key in (
+            *("loss_inter", "loss_intra_image", "loss_intra_text", "loss_clean", "loss_rect", "loss_total"),
+            *("clean_fraction", "mean_clean_prob", "estimated_noise_rate", "memory_fill", "unrectified_steps"),
+            *("distinct_neighbors_i2t", "distinct_neighbors_t2i", "auroc_sce", "auroc_triplet-mean"),
+            *("partition_precision", "partition_recall", "neighbors_same_image_i2t", "neighbors_same_image_t2i"),
+        ):
+            assert f"{key}_{name}" in last, key
+    assert not any("auroc" in key for key in warm)
+
+
+class Garbage:
+    """A truth that is wrong about everything."""
+
+    def __init__(self, noise: NoiseIndex, image_of_caption: Tensor, device: torch.device) -> None:
+        self.clean = torch.as_tensor(noise.index) != image_of_caption
+
+    def same_image(self, step: Step, noisy: Batch) -> dict[str, Tensor]:
+        return {"neighbors_same_image_i2t": torch.tensor(-7.0), "neighbors_same_image_t2i": torch.tensor(-7.0)}
+
+
+def test_the_truth_reaches_the_record_and_nothing_that_trains(
+    data: Path, noise: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = settings(data, "paper", f"noise.index={noise}")
+    start_run(tmp_path / "right", config)
+    monkeypatch.setattr(loop, "Truth", Garbage)
+    start_run(tmp_path / "wrong", config)
+    tensors, meta, best, records = outcome(tmp_path / "right")
+    tensors2, meta2, best2, records2 = outcome(tmp_path / "wrong")
+    assert all(torch.equal(tensors[name], tensors2[name]) for name in tensors)
+    assert best == best2
+    assert meta["best"] == meta2["best"]
+    told = ("auroc", "partition_", "neighbors_same_image")
+
+    def untold(record: dict[str, Any]) -> dict[str, Any]:
+        return {key: value for key, value in record.items() if not key.startswith(told)}
+
+    assert [untold(record) for record in records] == [untold(record) for record in records2]
+    assert records2[-1]["neighbors_same_image_i2t_A"] == -7
+
+
+def test_the_two_networks_are_treated_alike(
+    data: Path, noise: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Exchange their names and their turns: each becomes the other, bit by bit."""
+    config = settings(data, "paper", f"noise.index={noise}", "train.initial_weights=independent", "train.epochs=2")
+    start_run(tmp_path / "straight", config)
+    swap = {"A": "B", "B": "A"}
+
+    def swapped(seed: int, *names: str | int) -> int:
+        return derive(seed, *(swap.get(str(name), name) for name in names))
+
+    monkeypatch.setattr("in2r.seeds.derive", swapped)
+    monkeypatch.setattr(loop, "derive", swapped)
+    monkeypatch.setattr(loop, "NAMES", ("B", "A"))
+    start_run(tmp_path / "swapped", config)
+    straight, _ = load_tensors(checkpoints(tmp_path / "straight" / "checkpoints")[-1])
+    exchanged, _ = load_tensors(checkpoints(tmp_path / "swapped" / "checkpoints")[-1])
+    for name, value in straight.items():
+        kind, net, rest = name.split(".", 2)
+        assert torch.equal(value, exchanged[f"{kind}.{swap[net]}.{rest}"]), name

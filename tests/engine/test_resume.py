@@ -1,0 +1,302 @@
+"""A run that is killed goes on as if it had never stopped; bad checkpoints, full disks, two processes."""
+
+import errno
+import logging
+import os
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny_engine
+import torch
+import yaml
+from safetensors.torch import save_file
+from tiny_engine import assert_same, resume_and_die, settings, start_and_die
+
+from in2r.data.vocabulary import Vocabulary
+from in2r.engine import checkpoint
+from in2r.engine.checkpoint import checkpoints, load_tensors, save_tensors
+from in2r.engine.run import RunFolder
+from in2r.engine.settings import RunConfig
+from in2r.engine.train import resume_run, start_run
+from in2r.errors import InputError
+
+
+@pytest.fixture(scope="module")
+def configs(data: Path, noise: Path) -> dict[str, RunConfig]:
+    index = f"noise.index={noise}"
+    return {
+        "interleaved": settings(data, "paper", index),
+        "alternating": settings(data, "paper", index, "train.order=alternating", "checkpoint.keep=1"),
+        "released": settings(data, "released", index, "method.memory_size=16"),
+        "words": settings(data, "paper", index, "train.learning_rate=0.003", "method.memory_unique=true", words=True),
+    }
+
+
+@pytest.fixture(scope="module")
+def whole(configs: dict[str, RunConfig], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Return the run of each kind that nobody killed."""
+    folder = tmp_path_factory.mktemp("whole")
+    return {name: start_run(folder / name, config).path for name, config in configs.items()}
+
+
+@pytest.fixture
+def copied(whole: dict[str, Path], tmp_path: Path) -> Path:
+    """Return a copy of a finished run."""
+    return Path(shutil.copytree(whole["interleaved"], tmp_path / "copy"))
+
+
+def rewind(folder: Path, count: int = 1) -> None:
+    """Take the newest checkpoints away, so that there is something left to do."""
+    for path in checkpoints(folder / "checkpoints")[-count:]:
+        path.unlink()
+
+
+def test_the_runs_do_what_they_are_to_test(whole: dict[str, Path]) -> None:
+    for kind, folder in whole.items():
+        records = RunFolder(folder).records()
+        assert [record["phase"] for record in records] == ["all pairs", "co-training", "co-training"]
+        assert "loss_rect_A" in records[-1], kind
+        assert records[-1]["memory_fill_A"] > 0.3
+        assert 0 < records[-1]["clean_fraction_A"] < 1
+        assert len(checkpoints(folder / "checkpoints")) == (1 if kind == "alternating" else 2)
+
+
+def test_the_same_seed_gives_the_same_run(
+    whole: dict[str, Path], configs: dict[str, RunConfig], tmp_path: Path
+) -> None:
+    torch.manual_seed(12345)
+    start_run(tmp_path / "again", configs["interleaved"])
+    assert_same(tmp_path / "again", whole["interleaved"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "point", "count"),
+    [
+        ("interleaved", "step", 1),  # before any checkpoint
+        ("interleaved", "step", 7),  # within the warm-up
+        ("interleaved", "partition", 2),  # A has judged the pairs, B has not
+        ("interleaved", "step", 14),  # within co-training
+        ("interleaved", "step", 21),
+        ("interleaved", "append", 2),  # half a line in the record
+        ("interleaved", "write", 3),  # half a file
+        ("interleaved", "best", 1),  # best weights written, no checkpoint
+        ("interleaved", "checkpoint", 4),
+        ("alternating", "step", 13),
+        ("alternating", "step", 18),
+        ("alternating", "checkpoint", 5),  # only one is kept
+        ("released", "step", 14),
+        ("released", "partition", 3),
+        ("words", "step", 15),
+    ],
+)
+def test_a_killed_run_ends_bit_identically(
+    whole: dict[str, Path],
+    configs: dict[str, RunConfig],
+    killed: Callable[..., None],
+    tmp_path: Path,
+    kind: str,
+    point: str,
+    count: int,
+) -> None:
+    folder = tmp_path / "run"
+    killed(start_and_die, folder, configs[kind], point, count)
+    resume_run(folder)
+    assert_same(folder, whole[kind])
+    strays = {path.name for path in folder.rglob("*")} - {path.name for path in whole[kind].rglob("*")}
+    assert not strays
+
+
+@pytest.mark.slow
+def test_a_run_killed_again_and_again_ends_bit_identically(
+    whole: dict[str, Path], configs: dict[str, RunConfig], killed: Callable[..., None], tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    killed(start_and_die, folder, configs["interleaved"], "step", 6)
+    for point, count in (("step", 5), ("partition", 1), ("step", 6), ("append", 1)):
+        killed(resume_and_die, folder, point, count)
+    resume_run(folder)
+    assert_same(folder, whole["interleaved"])
+
+
+def test_a_finished_run_stays_as_it_is(copied: Path) -> None:
+    def contents() -> dict[str, bytes]:
+        return {path.name: path.read_bytes() for path in copied.rglob("*") if path.is_file() and path.name != "lock"}
+
+    before = contents()
+    resume_run(copied)
+    assert contents() == before
+
+
+def test_a_cut_off_checkpoint_is_passed_over(
+    copied: Path, whole: dict[str, Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    newest = checkpoints(copied / "checkpoints")[-1]
+    newest.write_bytes(newest.read_bytes()[:-100])
+    with caplog.at_level(logging.WARNING):
+        resume_run(copied)
+    assert f"{newest}: not a readable safetensors file" in caplog.text
+    assert_same(copied, whole["interleaved"])
+
+
+def test_no_readable_checkpoint_is_an_error(copied: Path) -> None:
+    for path in checkpoints(copied / "checkpoints"):
+        path.write_bytes(b"")
+    with pytest.raises(InputError, match=r"not a readable safetensors file.*no other checkpoint can be read"):
+        resume_run(copied)
+
+
+def test_foreign_files_are_refused(tmp_path: Path) -> None:
+    torch.save({"model": [1, 2]}, tmp_path / "model_best.pth.tar")
+    with pytest.raises(InputError, match=r"model_best\.pth\.tar: a pickled checkpoint could run code"):
+        load_tensors(tmp_path / "model_best.pth.tar")
+    torch.save({"model": [1, 2]}, tmp_path / "renamed.safetensors")
+    with pytest.raises(InputError, match="not a readable safetensors file"):
+        load_tensors(tmp_path / "renamed.safetensors")
+    save_file({"a": torch.zeros(2)}, tmp_path / "other.safetensors")
+    with pytest.raises(InputError, match="not written by in2r"):
+        load_tensors(tmp_path / "other.safetensors")
+    with pytest.raises(InputError, match="no such file"):
+        load_tensors(tmp_path / "absent.safetensors")
+
+
+def test_tensors_come_back_as_they_were(tmp_path: Path) -> None:
+    shared = torch.arange(6.0)
+    tensors = {"a": shared, "b": shared.view(2, 3).T, "c": torch.tensor(3), "d": torch.tensor([True, False])}
+    save_tensors(tmp_path / "x.safetensors", tensors, {"pi": 0.1 + 0.2})
+    found, meta = load_tensors(tmp_path / "x.safetensors")
+    assert meta == {"pi": 0.1 + 0.2}
+    assert all(torch.equal(found[name], tensors[name]) and found[name].dtype == tensors[name].dtype for name in "abcd")
+
+
+def test_settings_that_no_longer_fit_the_checkpoint(copied: Path) -> None:
+    file = copied / "config.yaml"
+    values = yaml.safe_load(file.read_text(encoding="utf-8"))
+    values["model"]["dim"] = 12
+    file.write_text(yaml.safe_dump(values), encoding="utf-8")
+    with pytest.raises(InputError, match=r"step-.*: other weights than .*config\.yaml asks for"):
+        resume_run(copied)
+
+
+# --- full disk
+
+
+def full_disk(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    """From now on there is no room: said by the file system beforehand, or found while writing."""
+    if how == "beforehand":
+        monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(100, 100, 0))
+        return
+
+    def write(tensors: Any, path: str, metadata: Any) -> None:
+        Path(path).write_bytes(b"half")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(checkpoint, "save_file", write)
+
+
+@pytest.mark.parametrize(("how", "said"), [("beforehand", "0 MiB free"), ("meanwhile", "No space left on device")])
+def test_a_full_disk_leaves_the_last_good_checkpoint(
+    copied: Path, whole: dict[str, Path], how: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rewind(copied)
+    left = {path: path.read_bytes() for path in (copied / "checkpoints").iterdir()}
+    best = (copied / "best.safetensors").read_bytes()
+    with monkeypatch.context() as broken:
+        full_disk(broken, how)
+        with pytest.raises(InputError, match=said):
+            resume_run(copied)
+    assert {path: path.read_bytes() for path in (copied / "checkpoints").iterdir()} == left
+    assert (copied / "best.safetensors").read_bytes() == best
+    resume_run(copied)
+    assert_same(copied, whole["interleaved"])
+
+
+def test_a_record_that_cannot_be_written(copied: Path) -> None:
+    folder = RunFolder(copied)
+    folder.log_file.unlink()
+    folder.log_file.mkdir()
+    with pytest.raises(InputError, match=r"log\.jsonl: could not be written \(Is a directory\)"):
+        folder.append({})
+
+
+# --- whose folder it is
+
+
+def test_a_second_process_is_refused_and_a_dead_one_leaves_no_lock(children: Any, copied: Path) -> None:
+    ready = children.Event()
+    child = children.Process(target=tiny_engine.hold, args=(copied, ready))
+    child.start()
+    try:
+        assert ready.wait(60)
+        with pytest.raises(InputError, match=f"{copied}: process {child.pid} is working in this run folder"):
+            resume_run(copied)
+    finally:
+        os.kill(child.pid, signal.SIGKILL)
+        child.join(60)
+    resume_run(copied)
+
+
+def test_a_folder_with_a_run_is_not_written_over(copied: Path, configs: dict[str, RunConfig], tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="holds a run already; `in2r resume"):
+        start_run(copied, configs["interleaved"])
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match=r"file: cannot be a run folder \(File exists\)"):
+        start_run(tmp_path / "file", configs["interleaved"])
+    with pytest.raises(InputError, match="not a run folder"):
+        resume_run(tmp_path / "nothing")
+
+
+# --- what the run was begun with
+
+
+def change_captions(data: Path) -> None:
+    features = data / "train_vecs.npy"
+    block = bytearray(features.read_bytes())
+    block[-1] ^= 1
+    features.write_bytes(bytes(block))
+
+
+@pytest.fixture
+def movable(tmp_path: Path, noise: Path) -> tuple[Path, Path, Path]:
+    """Return a run that is half done, its own copy of the data, and its noise index."""
+    data = tiny_engine.make_data(tmp_path / "data")
+    index = Path(shutil.copy(noise, tmp_path / "noise.npy"))
+    folder = start_run(tmp_path / "run", settings(data, "paper", f"noise.index={index}", "train.epochs=2")).path
+    rewind(folder)
+    return folder, data, index
+
+
+def test_other_features_are_refused_unless_forced(
+    movable: tuple[Path, Path, Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    folder, data, _ = movable
+    change_captions(data)
+    with pytest.raises(
+        InputError, match=f"changed since the run began: the features or captions of train in {data}.*--force"
+    ):
+        resume_run(folder)
+    with caplog.at_level(logging.WARNING):
+        resume_run(folder, force=True)
+    assert "going on as forced" in caplog.text
+    assert len(RunFolder(folder).records()) == 2
+
+
+def test_another_noise_index_is_refused(movable: tuple[Path, Path, Path]) -> None:
+    folder, _, index = movable
+    tiny_engine.make_noise(index, 0.6)
+    with pytest.raises(InputError, match=f"changed since the run began: the noise index {index}"):
+        resume_run(folder)
+    index.unlink()
+    with pytest.raises(InputError, match="no such noise index"):
+        resume_run(folder)
+
+
+def test_another_vocabulary_is_refused(whole: dict[str, Path], tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(whole["words"], tmp_path / "copy"))
+    Vocabulary.build(["zebra stripe"], min_count=1).save(folder / "vocabulary.json")
+    with pytest.raises(InputError, match=r"vocabulary\.json: vocabulary differs from the run's \(hash .*words"):
+        resume_run(folder)

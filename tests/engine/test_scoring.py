@@ -1,0 +1,252 @@
+"""The partition: every pair's loss among its batch mates, and what counts as clean."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tiny_engine import settings
+from torch import Tensor
+
+from in2r.data.features import Features
+from in2r.engine.scoring import make_partition, score_pairs, trust_all
+from in2r.engine.settings import PartitionConfig
+from in2r.engine.setup import open_setup
+from in2r.engine.train import start_run
+from in2r.engine.training_data import TrainingData
+from in2r.errors import InputError
+from in2r.methods.in2r import In2r, In2rConfig
+from in2r.seeds import torch_generator
+
+LOSSES = In2r(In2rConfig(), 0).sample_losses
+
+
+class Plain(torch.nn.Module):
+    """Encoders without weights: the features themselves, scaled to unit norm."""
+
+    def encode_images(self, values: Tensor, mask: Tensor | None) -> Tensor:
+        return torch.nn.functional.normalize(values.mean(1), dim=1)
+
+    def encode_texts(self, values: Tensor, mask: Tensor | None) -> Tensor:
+        return torch.nn.functional.normalize(values[:, 0], dim=1)
+
+
+def vectors(array: np.ndarray) -> Features:
+    return Features(array.astype(np.float32)[:, None], np.arange(len(array)))
+
+
+def tiny(images: int = 10, captions: int = 23, pairs: Tensor | None = None, same: bool = False) -> TrainingData:
+    rng = np.random.default_rng(1)
+    draw = np.ones if same else rng.standard_normal
+    return TrainingData(
+        images=vectors(draw((images, 6))),
+        texts=vectors(draw((captions, 6))),
+        image_of_pair=torch.as_tensor(np.arange(captions) % images),
+        pairs=torch.arange(captions) if pairs is None else pairs,
+        device=torch.device("cpu"),
+        region_drop=0.0,
+        word_drop=0.0,
+        vocabulary_size=0,
+        mask_id=0,
+    )
+
+
+def by_loops(data: TrainingData, size: int, seed: int) -> dict[str, list[float]]:
+    """Score each pair on its own, among the mates that the fixed order gives it."""
+    pairs = data.pairs.tolist()
+    order = torch.randperm(len(pairs), generator=torch_generator(seed, "scoring order")).tolist()
+    size = min(size, len(pairs))
+    filled = order + order[: -len(order) % size]
+    result: dict[str, list[float]] = {"sce": [0.0] * len(pairs), "triplet-mean": [0.0] * len(pairs)}
+    for start in range(0, len(filled), size):
+        mates = [pairs[place] for place in filled[start : start + size]]
+        v = Plain().encode_images(torch.as_tensor(data.images.array[data.image_of_pair[mates]]), None)
+        u = Plain().encode_texts(torch.as_tensor(data.texts.array[mates]), None)  # type: ignore[union-attr]
+        for name, losses in LOSSES(v @ u.T).items():
+            for row, place in enumerate(filled[start : start + size]):
+                if start + row < len(order):
+                    result[name][place] = float(losses[row])
+    return result
+
+
+@pytest.mark.parametrize("size", [5, 7, 23, 100])
+@pytest.mark.parametrize("pairs", [None, torch.tensor([22, 3, 4, 5, 9, 10, 1, 0, 17])])
+def test_losses_equal_those_of_a_plain_loop(size: int, pairs: Tensor | None) -> None:
+    data = tiny(pairs=pairs)
+    found = score_pairs(Plain(), data, LOSSES, PartitionConfig(batch_size=size), seed=3)  # type: ignore[arg-type]
+    for name, wanted in by_loops(data, size, 3).items():
+        assert found[name].tolist() == pytest.approx(wanted, rel=1e-5, abs=1e-6)
+
+
+def test_many_batches_go_through_the_encoder_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = tiny(captions=41)
+    whole = score_pairs(Plain(), data, LOSSES, PartitionConfig(batch_size=4), seed=0)  # type: ignore[arg-type]
+    monkeypatch.setattr("in2r.engine.scoring.CHUNK", 2)
+    parts = score_pairs(Plain(), data, LOSSES, PartitionConfig(batch_size=4), seed=0)  # type: ignore[arg-type]
+    assert torch.equal(whole["sce"], parts["sce"])
+
+
+def test_every_loss_is_taken_among_equally_many() -> None:
+    """Equal pairs have equal losses: also those of the last batch, which would be smaller."""
+    data = tiny(same=True)
+    losses = score_pairs(Plain(), data, LOSSES, PartitionConfig(batch_size=5), seed=0)  # type: ignore[arg-type]
+    for values in losses.values():
+        assert float(values.max() - values.min()) < 1e-5
+
+
+def test_the_order_is_the_same_each_time() -> None:
+    data, config = tiny(), PartitionConfig(batch_size=5)
+    torch.manual_seed(1)
+    first = score_pairs(Plain(), data, LOSSES, config, seed=0)["sce"]  # type: ignore[arg-type]
+    torch.manual_seed(2)
+    assert torch.equal(score_pairs(Plain(), data, LOSSES, config, seed=0)["sce"], first)  # type: ignore[arg-type]
+    assert not torch.equal(score_pairs(Plain(), data, LOSSES, config, seed=1)["sce"], first)  # type: ignore[arg-type]
+
+
+def test_augmented_batches_differ_and_are_repeatable(data: Path) -> None:
+    config = settings(data, "paper", "train.region_drop=0.5", words=True)
+    from in2r.engine.loop import Trainer
+    from in2r.engine.run import RunFolder
+    from in2r.engine.train import Silent
+
+    trainer = Trainer(RunFolder(data / "unused"), open_setup(config, torch.device("cpu")), Silent())
+    encoder = trainer.nets["A"].encoder
+
+    def losses(augmented: bool) -> Tensor:
+        part = replace(config.partition, augmented=augmented)
+        return score_pairs(encoder, trainer.data, LOSSES, part, seed=0)["triplet-mean"]
+
+    assert torch.equal(losses(True), losses(True))
+    assert torch.equal(losses(False), losses(False))
+    assert not torch.equal(losses(True), losses(False))
+    assert encoder.training
+
+
+def test_a_loss_that_is_not_finite_names_its_pair() -> None:
+    data = tiny(pairs=torch.tensor([4, 6, 8, 20]))
+    data.texts.array[8] = np.nan  # type: ignore[union-attr]
+    with pytest.raises(InputError, match=r"the sce loss of pair (4|6|8|20) is nan"):
+        score_pairs(Plain(), data, LOSSES, PartitionConfig(), seed=0)  # type: ignore[arg-type]
+
+
+# --- clean or noisy
+
+TWO = torch.cat([torch.linspace(0.0, 0.2, 60), torch.linspace(2.0, 2.2, 40)])
+
+
+def test_two_groups_are_told_apart_and_spread_over_all_pairs() -> None:
+    pairs = torch.arange(100) * 2 + 1
+    made = make_partition(TWO, pairs, 201, PartitionConfig())
+    assert made.clean.shape == made.clean_prob.shape == made.elite.shape == (201,)
+    assert torch.equal(torch.nonzero(made.clean).flatten(), pairs[:60])
+    assert not made.clean_prob[::2].any()
+    assert made.figures["clean_fraction"] == pytest.approx(0.6)
+    assert made.figures["estimated_noise_rate"] == pytest.approx(0.4, abs=0.01)
+    assert made.figures["single_mode"] == 0
+
+
+def test_elite_pairs_are_clean_and_above_the_mean() -> None:
+    losses = torch.cat([torch.linspace(0, 1.2, 80), torch.linspace(1.6, 2.0, 40)])
+    made = make_partition(losses, torch.arange(120), 120, PartitionConfig(single_mode="split"))
+    trusted = made.clean_prob[made.clean].double()
+    assert made.figures["tau"] == pytest.approx(float(trusted.mean()))
+    assert torch.equal(made.elite, made.clean & (made.clean_prob > made.figures["tau"]))
+    assert 0 < made.elite.sum() < made.clean.sum()
+
+
+def test_equal_losses_make_everything_clean() -> None:
+    for mode in ("keep", "split"):
+        made = make_partition(torch.full((50,), 0.7), torch.arange(50), 50, PartitionConfig(single_mode=mode))  # type: ignore[arg-type]
+        assert made.clean.all()
+        assert made.elite.all()
+        assert made.figures["single_mode"] == 1
+        assert made.figures["estimated_noise_rate"] == 0
+
+
+def test_one_group_is_kept_or_split() -> None:
+    losses = torch.as_tensor(np.random.default_rng(0).standard_normal(400), dtype=torch.float32)
+    kept = make_partition(losses, torch.arange(400), 400, PartitionConfig(single_mode="keep"))
+    assert kept.figures["single_mode"] == 1
+    assert kept.clean.all()
+    cut = make_partition(losses, torch.arange(400), 400, PartitionConfig(single_mode="split"))
+    assert 0.2 < float(cut.clean.float().mean()) < 0.8
+
+
+def test_nothing_above_the_threshold_trusts_the_lowest_losses() -> None:
+    losses = TWO.flip(0).repeat(3)
+    made = make_partition(losses, torch.arange(300), 300, PartitionConfig(threshold=1.0))
+    assert made.figures["clean_set_was_empty"] == 1
+    assert int(made.clean.sum()) == 3  # one in a hundred
+    assert float(losses[made.clean].max()) <= float(losses[~made.clean].min())
+    few = make_partition(torch.tensor([3.0, 1.0, 2.0]), torch.arange(3), 3, PartitionConfig(threshold=1.0))
+    assert few.clean.tolist() == [False, True, True]
+    assert few.elite.sum() > 0
+
+
+def test_the_released_rule_calls_one_in_a_hundred_noisy() -> None:
+    """Where every pair is above the threshold, the least trusted 1 % count as noisy."""
+    losses = torch.cat([TWO[:60], torch.linspace(0.2, 0.4, 140)])
+    config = PartitionConfig(threshold=0.0, minimum_noisy_share=0.01, single_mode="split")
+    made = make_partition(losses, torch.arange(200), 200, config)
+    assert int((~made.clean).sum()) == 2
+    assert float(made.clean_prob[~made.clean].max()) <= float(made.clean_prob[made.clean].min())
+    assert make_partition(losses, torch.arange(200), 200, replace(config, minimum_noisy_share=0.0)).clean.all()
+
+
+def test_an_oracle_trusts_what_it_is_given() -> None:
+    made = trust_all(torch.tensor([1, 3]), 5)
+    assert made.clean.tolist() == made.elite.tolist() == [False, True, False, True, False]
+    assert made.clean_prob.tolist() == [0, 1, 0, 1, 0]
+
+
+# --- whole runs at the edges
+
+
+def run(folder: Path, data: Path, *overrides: str, preset: str = "paper") -> list[dict[str, object]]:
+    return start_run(folder, settings(data, preset, "train.epochs=2", *overrides)).records()
+
+
+def test_a_threshold_that_trusts_nothing_is_said_and_the_run_goes_on(
+    data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    last = run(tmp_path / "run", data, "partition.threshold=1.0")[-1]
+    assert "no two pairs above partition.threshold=1.0; the lowest losses count as clean" in caplog.text
+    assert last["clean_set_was_empty_A"] == 1
+    assert last["steps"] == {"A": 1, "B": 1}
+
+
+def test_a_threshold_that_suspects_nothing_leaves_steps_unrectified(data: Path, tmp_path: Path) -> None:
+    last = run(tmp_path / "run", data, "partition.threshold=0.0")[-1]
+    assert last["clean_fraction_A"] == 1
+    assert last["unrectified_steps_A"] == last["steps"]["A"] == 5  # type: ignore[index]
+    assert "loss_rect_A" not in last
+
+
+def test_all_losses_equal_is_said_and_the_run_goes_on(
+    data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "in2r.engine.loop.score_pairs", lambda *_: dict.fromkeys(("sce", "triplet-mean"), torch.ones(60))
+    )
+    last = run(tmp_path / "run", data, "partition.single_mode=keep")[-1]
+    assert "epoch 2, network A: one Gaussian suffices" in caplog.text
+    assert last["clean_fraction_A"] == last["single_mode_A"] == 1
+    assert last["estimated_noise_rate_A"] == 0
+
+
+def test_an_empty_memory_is_filled_before_it_is_asked(data: Path, noise: Path, tmp_path: Path) -> None:
+    index = f"noise.index={noise}"
+    without = run(tmp_path / "without", data, index, "method.memory_prefill=false", "train.order=alternating")[-1]
+    filled = run(tmp_path / "with", data, index, "train.order=alternating")[-1]
+    assert filled["unrectified_steps_A"] == 0
+    assert without["unrectified_steps_A"] == without["steps"]["A"]  # type: ignore[index]
+    assert "loss_rect_A" not in without
+    assert "loss_rect_B" in without
+
+
+def test_clean_sets_that_leave_a_last_batch_of_one(data: Path, tmp_path: Path) -> None:
+    """60 pairs in batches of 59: one pair is left out of each epoch and counted."""
+    records = run(tmp_path / "run", data, "train.batch_size=59", "partition.threshold=0.0")
+    assert [record["steps"] for record in records] == [{"A": 1, "B": 1}] * 2
+    assert [record["left_out"] for record in records] == [{"A": 1, "B": 1}] * 2

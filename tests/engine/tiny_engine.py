@@ -1,0 +1,157 @@
+"""A tiny data set with something to learn, runs on it, and ways to die in the middle of one."""
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from in2r.engine import checkpoint, loop
+from in2r.engine.checkpoint import checkpoints, load_tensors
+from in2r.engine.run import RunFolder
+from in2r.engine.settings import RunConfig, load_config
+from in2r.engine.train import resume_run, start_run
+from in2r.noise import NoiseIndex, make_index, save_index
+
+IMAGES = {"train": 12, "dev": 4, "test": 4}
+COLOURS, THINGS = ["red", "blue", "green", "black"], ["dog", "cat", "horse"]
+
+
+def make_data(folder: Path) -> Path:
+    """Write a precomp folder: images × 3 regions × 8 and five captions each, as words and as vectors of 6."""
+    folder.mkdir(parents=True)
+    rng = np.random.default_rng(0)
+    codes = rng.standard_normal((len(COLOURS) + len(THINGS), 8))
+    for split, count in IMAGES.items():
+        colour, thing = np.arange(count) % len(COLOURS), np.arange(count) % len(THINGS)
+        centre = codes[colour] + codes[len(COLOURS) + thing]
+        images = centre[:, None] + 0.3 * rng.standard_normal((count, 3, 8))
+        vectors = np.repeat(centre[:, :6], 5, 0) + 0.3 * rng.standard_normal((5 * count, 6))
+        captions = [f"{COLOURS[c]} {THINGS[t]} {i}" for c, t in zip(colour, thing, strict=True) for i in range(5)]
+        np.save(folder / f"{split}_ims.npy", images.astype(np.float32))
+        np.save(folder / f"{split}_vecs.npy", vectors.astype(np.float32))
+        (folder / f"{split}_caps.txt").write_text("\n".join(captions) + "\n", encoding="utf-8")
+    return folder
+
+
+def make_noise(file: Path, ratio: float = 0.4) -> Path:
+    """Draw a caption-level index for the training split."""
+    own = np.repeat(np.arange(IMAGES["train"]), 5)
+    return save_index(file, NoiseIndex(make_index(own, ratio, "caption", 0), own, "caption", ratio, 0))
+
+
+def settings(data: Path, preset: str = "paper", *overrides: str, words: bool = False) -> RunConfig:
+    """Return the settings of a run of three epochs on the CPU; captions as vectors, or as words."""
+    base = [
+        f"data.path={data}",
+        "data.min_count=1",
+        "data.vocabulary=null" if words else "data.caption_vectors=vecs",
+        "model.dim=8",
+        "model.word_dim=4",
+        "train.epochs=3",
+        "train.batch_size=12",
+        "train.learning_rate=0.01",
+        "train.device=cpu",
+        "partition.batch_size=30",
+        "partition.single_mode=split",
+        "checkpoint.every_steps=4",
+    ]
+    if preset in ("paper", "released", "discard"):
+        base += ["method.warmup_epochs=1", "method.memory_size=16"]
+    return load_config(preset, [*base, *overrides])
+
+
+def outcome(folder: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any], bytes, list[dict[str, Any]]]:
+    """Return what a run ends with: last checkpoint's tensors and position, best weights, record without times."""
+    tensors, meta = load_tensors(checkpoints(folder / "checkpoints")[-1])
+    records = [{k: v for k, v in record.items() if k != "seconds"} for record in RunFolder(folder).records()]
+    return tensors, meta, (folder / "best.safetensors").read_bytes(), records
+
+
+def assert_same(one: Path, other: Path) -> None:
+    """Two runs ended bit-identically."""
+    (tensors, meta, best, records), (tensors2, meta2, best2, records2) = outcome(one), outcome(other)
+    assert records == records2
+    assert meta == meta2
+    assert tensors.keys() == tensors2.keys()
+    differing = [name for name in tensors if not torch.equal(tensors[name], tensors2[name])]
+    assert not differing
+    assert best == best2
+
+
+# --- dying: these run in child processes
+
+
+def _kill() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _at_call(count: int, function: Callable[..., Any], before: bool) -> Callable[..., Any]:
+    calls = 0
+
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if before and calls == count:
+            _kill()
+        result = function(*args, **kwargs)
+        if calls == count:
+            _kill()
+        return result
+
+    return wrapped
+
+
+def _half_a_line(folder: RunFolder, record: dict[str, Any]) -> None:
+    with folder.log_file.open("a", encoding="utf-8") as file:
+        file.write(str(record)[:40])
+    _kill()
+
+
+def _half_a_file(tensors: dict[str, torch.Tensor], path: str, metadata: dict[str, str]) -> None:
+    Path(path).write_bytes(b"half")
+    _kill()
+
+
+def die_at(point: str, count: int) -> None:
+    """Arrange that this process kills itself at the n-th time that a run passes a point."""
+    if point == "step":  # after the optimiser's step, before its position is counted
+        loop.Trainer._train_step = _at_call(count, loop.Trainer._train_step, before=False)  # type: ignore[method-assign]
+    elif point == "partition":  # one network has judged the pairs, the other has not
+        loop.make_partition = _at_call(count, loop.make_partition, before=True)
+    elif point == "append":
+        append, calls = RunFolder.append, iter(range(1, 99))
+        RunFolder.append = lambda *args: (_half_a_line if next(calls) == count else append)(*args)  # type: ignore[method-assign, assign]
+    elif point == "best":  # best weights are written, the checkpoint is not
+        loop.save_tensors = _at_call(count, loop.save_tensors, before=False)
+    elif point == "write":  # in the middle of writing a file
+        save, calls = checkpoint.save_file, iter(range(1, 99))
+        checkpoint.save_file = lambda *args, **more: (_half_a_file if next(calls) == count else save)(*args, **more)
+    elif point == "checkpoint":  # the new one is there, an old one is not yet removed
+        checkpoint.save_tensors = _at_call(count, checkpoint.save_tensors, before=False)
+    else:
+        raise ValueError(point)
+
+
+def start_and_die(folder: Path, config: RunConfig, point: str, count: int) -> None:
+    """Begin a run and be killed."""
+    torch.set_num_threads(1)
+    die_at(point, count)
+    start_run(folder, config)
+
+
+def resume_and_die(folder: Path, point: str, count: int) -> None:
+    """Go on with a run and be killed."""
+    torch.set_num_threads(1)
+    die_at(point, count)
+    resume_run(folder)
+
+
+def hold(folder: Path, ready: Any) -> None:
+    """Hold a run folder until killed."""
+    with RunFolder(folder).locked():
+        ready.set()
+        signal.pause()

@@ -1,0 +1,419 @@
+"""IN²R's losses, equation by equation, on networks small enough to reckon beside."""
+
+import copy
+import math
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from in2r.build import Inputs, ModelConfig, build_encoder
+from in2r.losses import prototype_contrast_loss, rectification_loss, sce_loss, triplet_loss
+from in2r.memory import Neighbors
+from in2r.methods import Batch, Peer, build_method
+from in2r.methods.base import Step
+from in2r.methods.in2r import In2r, In2rConfig
+from in2r.methods.plain import Sce, SceConfig, Triplet, TripletConfig
+from in2r.refiners import GraphRefiner, MeanRefiner, Top1Refiner
+
+DIM = 8
+
+
+def method(**settings: object) -> In2r:
+    settings = {"num_neighbors": 3, "memory_size": 12, "refiner_dropout": 0.0, **settings}
+    return In2r(In2rConfig(**settings), pairs=100)  # type: ignore[arg-type]
+
+
+def peer(made: In2r, seed: int, dropout: float = 0.0) -> Peer:
+    torch.manual_seed(seed)
+    config = ModelConfig(dim=DIM, image="linear", text="linear", image_dropout=dropout, text_dropout=dropout)
+    return Peer(build_encoder(config, Inputs(5, "vectors", 6)), *made.parts(DIM))
+
+
+def batch(pairs: list[int], groups: list[int] | None = None, elite: list[bool] | None = None) -> Batch:
+    """Pair k has features of its own; image k // 5 unless groups are given."""
+    generator = torch.Generator().manual_seed(sum(pairs) + 7)
+    return Batch(
+        pairs=torch.tensor(pairs),
+        groups=torch.tensor(groups if groups is not None else [pair // 5 for pair in pairs]),
+        images=torch.randn(len(pairs), 1, 5, generator=generator),
+        image_mask=None,
+        texts=torch.randn(len(pairs), 1, 6, generator=generator),
+        text_mask=None,
+        elite=torch.tensor(elite if elite is not None else [True] * len(pairs)),
+    )
+
+
+def fill(net: Peer, ids: list[int], groups: list[int] | None = None, seed: int = 5) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    images, texts = (functional.normalize(torch.randn(len(ids), DIM, generator=generator), dim=1) for _ in "vu")
+    assert net.memory is not None
+    net.memory.push(images, texts, torch.tensor(ids), torch.tensor(groups if groups else ids))
+
+
+CLEAN, NOISY = batch([0, 5, 10, 15]), batch([20, 25, 30])
+
+
+def ready(**settings: object) -> tuple[In2r, Peer, Peer]:
+    """Return a method, a network, and a peer whose memory holds ten entries."""
+    made = method(**settings)
+    net, other = peer(made, 0), peer(made, 1)
+    if other.memory is not None:
+        fill(other, list(range(100, 110)))
+    return made, net, other
+
+
+def rectified(**settings: object) -> tuple[Step, Tensor, Tensor, Peer]:
+    """Return a step, and the noisy embeddings v, u that it was made from."""
+    made, net, other = ready(**settings)
+    step = made.partition_step(net, other, CLEAN, NOISY)
+    v, u = net.embed(NOISY)
+    return step, v, u, net
+
+
+def prototypes(step: Step) -> tuple[Tensor, Tensor]:
+    assert step.near_images is not None
+    assert step.near_texts is not None
+    t_hat = functional.normalize(step.near_images.texts.mean(1), dim=1)
+    v_hat = functional.normalize(step.near_texts.images.mean(1), dim=1)
+    return t_hat, v_hat
+
+
+# --- Eq. 1
+
+
+def test_warm_up_is_eq_1() -> None:
+    made, net, _ = ready(ce_weight=0.7, rce_weight=1.3, warmup_temperature=0.1)
+    step = made.all_pairs_step(net, CLEAN, 0)
+    v, u = net.embed(CLEAN)
+    s = (v @ u.T / 0.1).double().detach()
+    total = 0.0
+    for logits in (s, s.T):
+        for i in range(4):
+            p = [math.exp(float(x)) for x in logits[i]]
+            p = [x / sum(p) for x in p]
+            forward = -math.log(p[i])
+            reverse = -sum(p[j] * math.log((j == i) + 1e-7) for j in range(4))
+            total += (0.7 * forward + 1.3 * reverse) / 2 / 4
+    assert step.losses["sce"].item() == pytest.approx(total, rel=1e-5)
+    assert step.losses["total"] is step.losses["sce"]
+    assert step.keep is None
+
+
+# --- Eqs. 2 to 5 and 12
+
+
+@pytest.mark.parametrize(("weight", "gamma"), [(0.5, 1.0), (1.0, 0.25), (0.1, 0.0)])
+def test_the_total_is_put_together_as_eq_5_and_eq_12_say(weight: float, gamma: float) -> None:
+    made, net, other = ready(lambda_intra=weight, gamma=gamma)
+    losses = {name: loss.item() for name, loss in made.partition_step(net, other, CLEAN, NOISY).losses.items()}
+    assert losses.keys() == {"inter", "intra_image", "intra_text", "clean", "rect", "total"}
+    clean = losses["inter"] + weight * (losses["intra_image"] + losses["intra_text"])
+    assert losses["clean"] == pytest.approx(clean, rel=1e-6)
+    assert losses["total"] == pytest.approx(clean + gamma * losses["rect"], rel=1e-6)
+    assert losses["rect"] > 0
+
+
+def test_the_parts_of_the_clean_loss() -> None:
+    made, net, other = ready(margin=0.3, intra_margin=0.7)
+    losses = made.partition_step(net, other, CLEAN, NOISY).losses
+    v, u = net.embed(CLEAN)
+    assert torch.allclose(losses["inter"], triplet_loss(v @ u.T, 0.3))
+    # without dropout both views are the same
+    assert torch.allclose(losses["intra_image"], triplet_loss(v @ v.T, 0.7))
+    assert torch.allclose(losses["intra_text"], triplet_loss(u @ u.T, 0.7))
+
+
+def test_the_second_view_has_its_own_dropout() -> None:
+    made = method(intra_margin=0.0)
+    net, other = peer(made, 0, dropout=0.5).train(), peer(made, 1)
+    step = made.partition_step(net, other, CLEAN, None)
+    # with margin 0, one view would have every pair at its own maximum: no loss at all
+    assert step.losses["intra_image"].item() > 0
+    net.eval()
+    step = made.partition_step(net, other, CLEAN, None)
+    assert step.losses["intra_image"].item() == 0
+
+
+def test_without_intra_weight_there_is_no_second_view() -> None:
+    made, net, other = ready(lambda_intra=0.0)
+    losses = made.partition_step(net, other, CLEAN, None).losses
+    assert losses.keys() == {"inter", "clean", "total"}
+    assert torch.equal(losses["clean"], losses["inter"])
+
+
+# --- Eqs. 6 to 11
+
+
+def test_rectification_by_plain_loops() -> None:
+    made, net, other = ready(rectifier="mean", rectification_temperature=0.2, ce_weight=0.5, rce_weight=2.0)
+    step = made.partition_step(net, other, CLEAN, NOISY)
+    assert other.memory is not None
+    keys, values, *_ = other.memory.entries()
+    v, u = (x.detach().double() for x in net.embed(NOISY))
+    keys, values = keys.double(), values.double()
+
+    def prototype(query: Tensor, by: Tensor, take: Tensor) -> Tensor:
+        best = sorted(range(len(by)), key=lambda e: -float(query @ by[e]))[:3]  # Eq. 6
+        mean = sum(take[e] for e in best) / 3
+        return mean / mean.norm()
+
+    def softmax(logits: list[float]) -> list[float]:
+        powers = [math.exp(x / 0.2) for x in logits]
+        return [x / sum(powers) for x in powers]
+
+    total = 0.0
+    for queries, others, by, take in ((v, u, keys, values), (u, v, values, keys)):
+        for query in queries:
+            hat = prototype(query, by, take)
+            q = softmax([float(hat @ other) for other in others])  # Eq. 10
+            p = softmax([float(query @ other) for other in others])
+            forward = -sum(a * math.log(b) for a, b in zip(q, p, strict=True))
+            reverse = -sum(b * math.log(a + 1e-7) for a, b in zip(q, p, strict=True))
+            total += (0.5 * forward + 2.0 * reverse) / 2 / 3  # Eq. 11, mean over three pairs
+    assert step.losses["rect"].item() == pytest.approx(total, rel=1e-4)
+
+
+def test_gradients_reach_encoders_and_refiner_and_nothing_of_the_peer() -> None:
+    made, net, other = ready()
+    before = copy.deepcopy(other.state_dict())
+    own = copy.deepcopy(net.memory.state_dict())  # type: ignore[union-attr]
+    step = made.partition_step(net, other, CLEAN, NOISY)
+    step.losses["rect"].backward()
+    moved = [name for name, weight in net.named_parameters() if weight.grad is not None and weight.grad.any()]
+    for part in ("encoder.image", "encoder.text", "refiners.i2t.q_proj", "refiners.i2t.output_layer"):
+        assert any(name.startswith(part) for name in moved), part
+    assert all(weight.grad is None for weight in other.parameters())
+    assert all(torch.equal(before[name], value) for name, value in other.state_dict().items())
+    assert all(torch.equal(own[name], value) for name, value in net.memory.state_dict().items())  # type: ignore[union-attr]
+
+
+def test_the_candidates_inside_the_target_are_constants() -> None:
+    """The encoders' gradient is that of a cross-entropy to a fixed target."""
+    made, net, other = ready(rectifier="mean")
+    step = made.partition_step(net, other, CLEAN, NOISY)
+    got = torch.autograd.grad(step.losses["rect"], list(net.encoder.parameters()))
+    t_hat, v_hat = prototypes(step)
+    v, u = net.embed(NOISY)
+    q_i2t = torch.softmax(t_hat @ u.detach().T / 0.05, 1)
+    q_t2i = torch.softmax(v_hat @ v.detach().T / 0.05, 1)
+    wanted = torch.autograd.grad(rectification_loss(v @ u.T, q_i2t, q_t2i), list(net.encoder.parameters()))
+    assert all(torch.allclose(a, b, atol=1e-5) for a, b in zip(got, wanted, strict=True))
+
+
+@pytest.mark.parametrize("kind", ["refiner", "mean", "top1"])
+def test_each_rectifier_makes_its_own_prototypes(kind: str) -> None:
+    made = method(rectifier=kind)
+    refiners, memory = made.parts(DIM)
+    assert memory is not None
+    assert isinstance(refiners["i2t"], {"refiner": GraphRefiner, "mean": MeanRefiner, "top1": Top1Refiner}[kind])
+    values = {other: rectified(rectifier=other)[0].losses["rect"].item() for other in ("refiner", "mean", "top1")}
+    assert len({round(value, 5) for value in values.values()}) == 3
+
+
+def test_without_rectifier_there_is_nothing_to_keep() -> None:
+    made, net, other = ready(rectifier="none")
+    assert made.name == "discard"
+    assert net.memory is None
+    assert len(net.refiners) == 0
+    assert not made.wants_prefill()
+    step = made.partition_step(net, other, CLEAN, None)
+    assert step.keep is None
+    assert "rect" not in step.losses
+    assert torch.equal(step.losses["total"], step.losses["clean"])
+    assert not step.notes
+
+
+def test_fewer_entries_than_neighbours_or_no_noisy_pairs_are_noted() -> None:
+    made = method(num_neighbors=3)
+    net, other = peer(made, 0), peer(made, 1)
+    fill(other, [1, 2])
+    for noisy in (NOISY, None):
+        if noisy is None:
+            fill(other, [3, 4])
+        step = made.partition_step(net, other, CLEAN, noisy)
+        assert step.notes == {"unrectified_steps": 1.0}
+        assert "rect" not in step.losses
+        assert torch.equal(step.losses["total"], step.losses["clean"])
+    assert "rect" in made.partition_step(net, other, CLEAN, NOISY).losses
+
+
+def test_both_batches_as_candidates() -> None:
+    step, v, u, net = rectified(rectifier="mean", candidates="both")
+    t_hat, v_hat = prototypes(step)
+    clean_v, clean_u = net.embed(CLEAN)
+    images, texts = torch.cat([v, clean_v]), torch.cat([u, clean_u])
+    q_i2t, q_t2i = torch.softmax(t_hat @ texts.T / 0.05, 1), torch.softmax(v_hat @ images.T / 0.05, 1)
+    wanted = rectification_loss(v @ texts.T, q_i2t, q_t2i, similarity_t2i=u @ images.T)
+    assert torch.allclose(step.losses["rect"], wanted, rtol=1e-4)
+    alone = rectified(rectifier="mean")[0].losses["rect"]
+    assert not torch.allclose(step.losses["rect"], alone)
+
+
+def test_prototype_contrast() -> None:
+    step, v, u, _ = rectified(rectifier="mean", rectification="prototype-contrast")
+    t_hat, v_hat = prototypes(step)
+    assert torch.allclose(step.losses["rect"], prototype_contrast_loss(v @ t_hat.T, u @ v_hat.T), rtol=1e-4)
+
+
+def test_a_refiner_for_each_direction() -> None:
+    made, net, other = ready(refiner_sharing="per-direction")
+    assert set(net.refiners) == {"i2t", "t2i"}
+    assert set(peer(method(), 0).refiners) == {"i2t"}
+    step = made.partition_step(net, other, CLEAN, NOISY)
+    assert step.near_images is not None
+    assert step.near_texts is not None
+    v, u = net.embed(NOISY)
+    t_hat, v_hat = net.refiners["i2t"](step.near_images.texts), net.refiners["t2i"](step.near_texts.images)
+    wanted = rectification_loss(v @ u.T, torch.softmax(t_hat @ u.T / 0.05, 1), torch.softmax(v_hat @ v.T / 0.05, 1))
+    assert torch.allclose(step.losses["rect"], wanted, rtol=1e-4)
+
+
+# --- neighbours
+
+
+def own_entries(net: Peer, other: Peer, noisy: Batch) -> None:
+    """Put the noisy pairs themselves, and their images with other captions, into the peer's memory."""
+    assert other.memory is not None
+    v, u = (x.detach() for x in net.embed(noisy))
+    other.memory.push(v, u, noisy.pairs, noisy.groups)
+    other.memory.push(v, u.roll(1, 0), noisy.pairs + 1000, noisy.groups)
+
+
+def neighbours(**settings: object) -> tuple[Neighbors, Neighbors]:
+    made = method(memory_size=20, **settings)
+    net, other = peer(made, 0), peer(made, 1)
+    fill(other, list(range(100, 108)))
+    own_entries(net, other, NOISY)
+    step = made.partition_step(net, other, CLEAN, NOISY)
+    assert step.near_images is not None
+    assert step.near_texts is not None
+    return step.near_images, step.near_texts
+
+
+def test_a_querys_own_entries_are_its_best_neighbours() -> None:
+    images, texts = neighbours()
+    assert (images.groups[:, :2] == NOISY.groups[:, None]).all()
+    assert ((texts.ids[:, :2] == NOISY.pairs[:, None]).any(1)).all()
+
+
+def test_exclude_self_leaves_out_the_image_and_the_pair() -> None:
+    images, texts = neighbours(memory_exclude_self=True)
+    assert not (images.groups == NOISY.groups[:, None]).any()
+    assert not (texts.ids == NOISY.pairs[:, None]).any()
+    # the same text beside another image is another pair, and stays
+    assert (texts.ids[:, 0] >= 1000).all()
+    assert torch.isfinite(images.scores).all()
+
+
+def test_a_query_without_enough_neighbours_has_no_prototype() -> None:
+    made = method(rectifier="mean", memory_exclude_self=True, memory_size=4)
+    net, other = peer(made, 0), peer(made, 1)
+    fill(other, [200, 201, 202, 203], [4, 1, 2, 3])  # image 4 is that of noisy pair 20
+    few = method(rectifier="mean", memory_exclude_self=True, memory_size=4, num_neighbors=4)
+    step = few.partition_step(net, other, CLEAN, NOISY)
+    assert float(step.notes["queries_without_prototype"]) == pytest.approx(1 / 3)
+    assert step.losses["rect"].isfinite()
+    t_hat, v_hat = prototypes(step)
+    v, u = net.embed(NOISY)
+    q_i2t, q_t2i = torch.softmax(t_hat @ u.T / 0.05, 1), torch.softmax(v_hat @ v.T / 0.05, 1)
+    each = rectification_loss(v @ u.T, q_i2t, q_t2i, reduction="none")
+    assert torch.allclose(step.losses["rect"], each[1:].mean(), rtol=1e-4)
+
+
+def test_with_no_prototype_at_all_the_loss_is_zero() -> None:
+    made = method(memory_exclude_self=True)
+    net, other = peer(made, 0), peer(made, 1)
+    fill(other, [200, 201, 202], [9, 9, 9])
+    step = made.partition_step(net, other, CLEAN, batch([45, 46]))
+    assert step.losses["rect"].item() == 0
+    step.losses["total"].backward()  # type: ignore[no-untyped-call]
+    assert all(weight.grad is None or weight.grad.isfinite().all() for weight in net.parameters())
+
+
+# --- what is kept, what is ignored
+
+
+def test_only_elite_pairs_are_kept() -> None:
+    made, net, other = ready()
+    clean = batch([0, 5, 10, 15], elite=[False, True, False, True])
+    step = made.partition_step(net, other, clean, None)
+    assert step.keep is not None
+    images, texts, pairs, groups = step.keep
+    v, u = net.embed(clean)
+    assert pairs.tolist() == [5, 15]
+    assert groups.tolist() == [1, 3]
+    assert torch.allclose(images, v[[1, 3]])
+    assert torch.allclose(texts, u[[1, 3]])
+    assert not images.requires_grad
+    assert not texts.requires_grad
+
+
+def test_pairs_of_one_image_are_no_negatives_where_that_is_asked_for() -> None:
+    clean = batch([0, 1, 5, 10])  # pairs 0 and 1 share image 0
+    ignore = torch.zeros(4, 4, dtype=torch.bool)
+    ignore[0, 1] = ignore[1, 0] = True
+    for asked, ignored in ((True, ignore), (False, None)):
+        made, net, other = ready(mask_same_image=asked)
+        losses = made.partition_step(net, other, clean, None).losses
+        v, u = net.embed(clean)
+        assert torch.allclose(losses["inter"], triplet_loss(v @ u.T, ignore=ignored))
+        assert torch.allclose(losses["intra_image"], triplet_loss(v @ v.T, ignore=ignored))
+        assert torch.allclose(losses["intra_text"], triplet_loss(u @ u.T, ignore=ignored))
+        warm = made.all_pairs_step(net, clean, 0).losses["sce"]
+        assert torch.allclose(warm, sce_loss(v @ u.T, ignore=ignored))
+
+
+def test_memory_size() -> None:
+    def size(pairs: int, **settings: object) -> int:
+        return In2r(In2rConfig(**settings), pairs).memory_size  # type: ignore[arg-type]
+
+    assert size(1000) == 450
+    assert size(4) == 5  # never fewer than K
+    assert size(10**6) == 65536
+    assert size(1000, memory_size=7) == 7
+    assert size(1000, memory_share=2.0, memory_limit=10**6) == 2000
+
+
+def test_phases() -> None:
+    made = method(warmup_epochs=2)
+    assert [made.needs_partition(epoch) for epoch in range(4)] == [False, False, True, True]
+    assert made.wants_prefill()
+    assert not method(memory_prefill=False).wants_prefill()
+
+
+# --- per-sample losses, and the plain baselines
+
+
+def test_per_sample_losses() -> None:
+    torch.manual_seed(0)
+    similarity = torch.rand(5, 5)
+    losses = method(margin=0.3).sample_losses(similarity)
+    assert losses.keys() == {"sce", "triplet-mean"}
+    assert float(losses["sce"].mean()) == pytest.approx(float(sce_loss(similarity)))
+    row, column = (
+        (0.3 + similarity[2] - similarity[2, 2]).clamp(0),
+        (0.3 + similarity[:, 2] - similarity[2, 2]).clamp(0),
+    )
+    assert float(losses["triplet-mean"][2]) == pytest.approx(float((row.sum() + column.sum() - 0.6) / 5))
+
+
+def test_plain_triplet_begins_with_the_mean_over_all_negatives() -> None:
+    made = build_method(TripletConfig(warmup_epochs=2, margin=0.4), 100)
+    assert isinstance(made, Triplet)
+    net = peer(method(rectifier="none"), 0)
+    v, u = net.embed(CLEAN)
+    for epoch, negatives in ((0, "mean"), (1, "mean"), (2, "hardest")):
+        step = made.all_pairs_step(net, CLEAN, epoch)
+        assert torch.allclose(step.losses["total"], triplet_loss(v @ u.T, 0.4, negatives))  # type: ignore[arg-type]
+    assert not made.needs_partition(10)
+
+
+def test_plain_sce_is_the_warm_up_loss() -> None:
+    made = build_method(SceConfig(), 100)
+    assert isinstance(made, Sce)
+    warm, net, _ = ready()
+    loss = made.all_pairs_step(net, CLEAN, 7).losses["total"]
+    assert torch.equal(loss, warm.all_pairs_step(net, CLEAN, 0).losses["total"])
+    assert not made.needs_partition(10)
