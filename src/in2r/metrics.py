@@ -226,8 +226,8 @@ def _count(
         for columns in _slices(captions, TILE_CAPTIONS):
             sims = tile(rows, columns)
             wrong = row != column_owner[columns]
-            i2t[rows] += ((sims >= best[rows, None]) & wrong).sum(dim=1)
-            t2i[columns] += ((sims >= own[columns]) & wrong).sum(dim=0)
+            i2t[rows] += ((sims >= best[rows, None]) & wrong).count_nonzero(dim=1)
+            t2i[columns] += ((sims >= own[columns]) & wrong).count_nonzero(dim=0)
     i2t_ranks: Ints = np.where(np.bincount(owner, minlength=images) > 0, i2t.cpu().numpy(), -1)
     return i2t_ranks, t2i.cpu().numpy()
 

@@ -20,12 +20,12 @@ from in2r.noise import NoiseIndex, load_index, make_index, save_index
 from in2r.results import evaluate_run, export_model, score_run
 
 SEED = 0
-SIZES = {"train": 2000, "dev": 250, "test": 500}
+SIZES = {"train": 1500, "dev": 250, "test": 500}
 """images with five captions each: recall is far from chance and from perfect"""
 RATIO = 0.4
-ROWS = {"plain baseline": "triplet", "IN²R": "in2r"}
-"""what the table calls a run → its method"""
-DEMO = ["model.dim=128", "model.word_dim=64", "train.epochs=10", "train.threads=1"]
+EPOCHS = 10
+DEMO = ["model.dim=128", "model.word_dim=64", "train.threads=1"]
+"""a model small enough for minutes on a CPU, where a second thread costs the small GRU more than it gives"""
 
 
 def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -39,7 +39,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     parser.add_argument(
         "--images", type=int, default=SIZES["train"], metavar="N", help="training images; default: 2000"
     )
-    parser.add_argument("--epochs", type=int, default=10, metavar="N", help="default: 10")
+    parser.add_argument("--epochs", type=int, default=EPOCHS, metavar="N", help="default: 10")
     parser.set_defaults(run=run)
 
 
@@ -49,18 +49,20 @@ def run(args: argparse.Namespace) -> int:
     data = _scenes(args.out / "data", args.images, console)
     index = _noise(args.out / "noise_0.4.npy", data)
     results = {}
-    for title, method in ROWS.items():
+    warmup = max(1, args.epochs * 4 // 10)
+    rows = {
+        # the hardest negative, the field's usual choice, collapses on so many mismatches: the mean is the fair baseline
+        "plain baseline": ("triplet", "method.negatives=mean"),
+        "IN²R": ("paper", f"method.warmup_epochs={warmup}"),
+    }
+    for title, (preset, own) in rows.items():
         console.rule(f"training: {title}")
         settings = [f"data.path={data}", f"noise.index={index}", f"train.epochs={args.epochs}"]
-        config = load_config("paper" if method == "in2r" else method, [*DEMO, *settings, *_warmup(method, args.epochs)])
-        folder = _train(args.out / method, config, console)
+        config = load_config(preset, [*DEMO, *settings, own])
+        folder = _train(args.out / config.method.name, config, console)
         results[title] = evaluate_run(folder.path)
     _summary(console, results, RunFolder(args.out / "in2r"))
     return 0
-
-
-def _warmup(method: str, epochs: int) -> list[str]:
-    return [f"method.warmup_epochs={max(1, epochs * 4 // 10)}"] if method == "in2r" else []
 
 
 def _scenes(folder: Path, images: int, console: Console) -> Path:
