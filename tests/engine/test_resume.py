@@ -298,5 +298,5 @@ def test_another_noise_index_is_refused(movable: tuple[Path, Path, Path]) -> Non
 def test_another_vocabulary_is_refused(whole: dict[str, Path], tmp_path: Path) -> None:
     folder = Path(shutil.copytree(whole["words"], tmp_path / "copy"))
     Vocabulary.build(["zebra stripe"], min_count=1).save(folder / "vocabulary.json")
-    with pytest.raises(InputError, match=r"vocabulary\.json: vocabulary differs from the run's \(hash .*words"):
+    with pytest.raises(InputError, match=r"vocabulary\.json: vocabulary differs \(hash .*words"):
         resume_run(folder)

@@ -156,20 +156,23 @@ def test_elite_pairs_are_clean_and_above_the_mean() -> None:
 
 
 def test_equal_losses_make_everything_clean() -> None:
-    for mode in ("keep", "split"):
+    for mode in ("warmup", "split"):
         made = make_partition(torch.full((50,), 0.7), torch.arange(50), 50, PartitionConfig(single_mode=mode))  # type: ignore[arg-type]
         assert made.clean.all()
         assert made.elite.all()
+        assert not made.split
         assert made.figures["single_mode"] == 1
         assert made.figures["estimated_noise_rate"] == 0
 
 
-def test_one_group_is_kept_or_split() -> None:
+def test_one_group_is_not_split_unless_asked() -> None:
     losses = torch.as_tensor(np.random.default_rng(0).standard_normal(400), dtype=torch.float32)
-    kept = make_partition(losses, torch.arange(400), 400, PartitionConfig(single_mode="keep"))
+    kept = make_partition(losses, torch.arange(400), 400, PartitionConfig(minimum_separation=2.5))
     assert kept.figures["single_mode"] == 1
     assert kept.clean.all()
-    cut = make_partition(losses, torch.arange(400), 400, PartitionConfig(single_mode="split"))
+    assert not kept.split
+    cut = make_partition(losses, torch.arange(400), 400, PartitionConfig(minimum_separation=2.5, single_mode="split"))
+    assert cut.split
     assert 0.2 < float(cut.clean.float().mean()) < 0.8
 
 
@@ -223,13 +226,28 @@ def test_a_threshold_that_suspects_nothing_leaves_steps_unrectified(data: Path, 
     assert "loss_rect_A" not in last
 
 
+def test_one_group_goes_on_with_the_warm_up_loss_on_all_pairs(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    losses = torch.as_tensor(np.random.default_rng(0).standard_normal(60), dtype=torch.float32)
+    monkeypatch.setattr("in2r.engine.loop.score_pairs", lambda *_: {"sce": losses, "triplet-mean": losses})
+    asked = ("partition.single_mode=warmup", "partition.minimum_separation=9")
+    last = run(tmp_path / "run", data, *asked)[-1]
+    assert last["phase"] == "co-training"
+    assert last["single_mode_A"] == last["single_mode_B"] == 1
+    assert last["steps"] == {"A": 5, "B": 5}
+    assert "loss_sce_A" in last
+    assert "loss_inter_A" not in last
+    assert last["memory_fill_A"] == 0
+
+
 def test_all_losses_equal_is_said_and_the_run_goes_on(
     data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
         "in2r.engine.loop.score_pairs", lambda *_: dict.fromkeys(("sce", "triplet-mean"), torch.ones(60))
     )
-    last = run(tmp_path / "run", data, "partition.single_mode=keep")[-1]
+    last = run(tmp_path / "run", data, "partition.single_mode=split")[-1]
     assert "epoch 2, network A: one Gaussian suffices" in caplog.text
     assert last["clean_fraction_A"] == last["single_mode_A"] == 1
     assert last["estimated_noise_rate_A"] == 0

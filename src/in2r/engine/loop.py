@@ -15,6 +15,7 @@ from torch import Tensor
 from in2r.build import build_encoder
 from in2r.data.word_vectors import load_word_vectors
 from in2r.encode import encode_images, encode_texts
+from in2r.encoders import DualEncoder
 from in2r.engine.checkpoint import (
     load_newest,
     load_optimizer,
@@ -31,6 +32,7 @@ from in2r.engine.settings import RunConfig
 from in2r.engine.setup import Setup
 from in2r.engine.tensorboard import TensorBoard
 from in2r.errors import InputError
+from in2r.memory import MemoryBank
 from in2r.methods import Batch, Peer, Step, build_method
 from in2r.seeds import derive, torch_generator
 
@@ -132,22 +134,21 @@ class Trainer:
 
     def _run_epoch(self) -> None:
         started = time.monotonic()
-        split = self.method.needs_partition(self.epoch)
         self._set_learning_rate()
         if not self.begun:
             self.means = Means()
-            if split:
+            if self.method.needs_partition(self.epoch):
                 self._repartition()
             self.begun = True
-        orders = {name: self._order(name, split) for name in NAMES}
+        orders = {name: self._order(name) for name in NAMES}
         sequence = self._sequence({name: len(order) for name, order in orders.items()})
         if not sequence:
             raise InputError(f"epoch {self.epoch + 1}: fewer than two pairs to train on")
-        phase = "co-training" if split else "all pairs"
+        phase = "co-training" if self.method.needs_partition(self.epoch) else "all pairs"
         self.display.epoch(self.epoch, self.config.train.epochs, phase, len(sequence), self.position)
         while self.position < len(sequence):
             name, index = sequence[self.position]
-            self._train_step(name, index, orders[name], split)
+            self._train_step(name, index, orders[name])
             self.position += 1
             self.step += 1
             self.display.step()
@@ -156,10 +157,17 @@ class Trainer:
         self._check_finite()
         self._finish_epoch(phase, orders, started)
 
-    def _order(self, name: str, split: bool) -> EpochOrder:
+    def _judgement(self, name: str) -> Partition | None:
+        """Return the partition that a network trains on in this epoch; None = on all pairs alike."""
+        if not self.method.needs_partition(self.epoch):
+            return None
+        partition = self.partitions[_other(name)]
+        return partition if partition.split else None
+
+    def _order(self, name: str) -> EpochOrder:
         clean, noisy = self.data.pairs, self.data.pairs[:0]
-        if split:
-            partition = self.partitions[_other(name)]
+        partition = self._judgement(name)
+        if partition is not None:
             is_clean = partition.clean[self.data.pairs]
             clean, noisy = self.data.pairs[is_clean], self.data.pairs[~is_clean]
         return EpochOrder(clean, noisy, self.config.train.batch_size, self.seed, name, self.epoch)
@@ -169,11 +177,11 @@ class Trainer:
             return [(name, index) for name in NAMES for index in range(steps[name])]
         return [(name, index) for index in range(max(steps.values())) for name in NAMES if index < steps[name]]
 
-    def _train_step(self, name: str, index: int, order: EpochOrder, split: bool) -> None:
+    def _train_step(self, name: str, index: int, order: EpochOrder) -> None:
         """One optimiser step of one network; its peer is only read."""
         net, optimizer = self.nets[name], self.optimizers[name]
         try:
-            step, noisy = self._losses(name, index, order, split)
+            step, noisy = self._losses(name, index, order)
         except InputError as error:
             raise self._diverged(name, index, str(error)) from None
         optimizer.zero_grad(set_to_none=True)
@@ -192,16 +200,17 @@ class Trainer:
         if self.device.type == "cpu" or len(self._unchecked) >= CHECK_EVERY:
             self._check_finite()
 
-    def _losses(self, name: str, index: int, order: EpochOrder, split: bool) -> tuple[Step, Batch | None]:
+    def _losses(self, name: str, index: int, order: EpochOrder) -> tuple[Step, Batch | None]:
         """Make the losses of one step, and return its noisy batch where there is one."""
         net, peer = self.nets[name], self.nets[_other(name)]
         where = (name, self.epoch, index)
         torch.manual_seed(derive(self.seed, "dropout", *where))
         generator = torch_generator(self.seed, "augmentation", *where, device=self.device)
-        if not split:
+        partition = self._judgement(name)
+        if partition is None:
             batch = self.data.batch(order.clean(index), generator)
             return self.method.all_pairs_step(net, batch, self.epoch), None
-        clean = self.data.batch(order.clean(index), generator, self.partitions[_other(name)].elite)
+        clean = self.data.batch(order.clean(index), generator, partition.elite)
         noisy_pairs = order.noisy(index) if net.memory is not None else None
         noisy = None if noisy_pairs is None else self.data.batch(noisy_pairs, generator)
         return self.method.partition_step(net, peer, clean, noisy), noisy
@@ -215,7 +224,7 @@ class Trainer:
         raise self._diverged(name, index, "the loss or its gradient is not finite")
 
     def _diverged(self, name: str, index: int, fault: str) -> InputError:
-        pairs = self._order(name, self.method.needs_partition(self.epoch)).clean(index).tolist()
+        pairs = self._order(name).clean(index).tolist()
         listed = ", ".join(map(str, pairs[:8])) + (", ..." if len(pairs) > 8 else "")
         return self._stopped(f"step {index + 1} of network {name} (pairs {listed}): {fault}")
 
@@ -240,12 +249,11 @@ class Trainer:
 
     def _repartition(self) -> None:
         """Each network judges all pairs; the first time, both memories are filled from it."""
-        first = not self.partitions
         for name, net in self.nets.items():
             self.partitions[name] = self._partition(name, net)
-        if first and self.method.wants_prefill():
-            for name, net in self.nets.items():
-                self._prefill(name, net)
+        for name, net in self.nets.items():
+            if self.method.wants_prefill() and net.memory is not None and len(net.memory) == 0:
+                self._prefill(name, net.encoder, net.memory)
 
     def _partition(self, name: str, net: Peer) -> Partition:
         total, config = len(self.data.image_of_pair), self.config.partition
@@ -280,18 +288,18 @@ class Trainer:
         for fault in faults:
             log.warning("epoch %d, network %s: %s", self.epoch + 1, name, fault)
 
-    def _prefill(self, name: str, net: Peer) -> None:
+    def _prefill(self, name: str, encoder: DualEncoder, memory: MemoryBank) -> None:
         """Push the elite pairs of the first partition, as eval-mode embeddings, the newest M of a shuffled order."""
-        if net.memory is None:
+        partition = self._judgement(name)
+        if partition is None:
             return
-        partition = self.partitions[_other(name)]
         chosen = torch.nonzero(partition.elite).flatten()
         order = torch.randperm(len(chosen), generator=torch_generator(self.seed, "prefill", name))
-        chosen = chosen[order][-net.memory.capacity :]
+        chosen = chosen[order][-memory.capacity :]
         groups = self.data.image_of_pair[chosen]
-        images = encode_images(net.encoder, self.data.images, self.device)[groups.to(self.device)]
-        texts = encode_texts(net.encoder, self.data.texts, self.device, chosen)
-        net.memory.push(images, texts, chosen.to(self.device), groups.to(self.device))
+        images = encode_images(encoder, self.data.images, self.device)[groups.to(self.device)]
+        texts = encode_texts(encoder, self.data.texts, self.device, chosen)
+        memory.push(images, texts, chosen.to(self.device), groups.to(self.device))
 
     # --- end of an epoch, checkpoints
 
@@ -349,7 +357,7 @@ class Trainer:
             "lines": self.lines,
             "best": self.best,
             "means": self.means.state(),
-            "partitions": list(self.partitions),
+            "partitions": {name: partition.split for name, partition in self.partitions.items()},
             "word_coverage": self.word_coverage,
             "versions": versions(),
         }
@@ -370,9 +378,9 @@ class Trainer:
             except RuntimeError:
                 raise InputError(f"{path}: other weights than {self.folder.config_file} asks for") from None
             load_optimizer(self.optimizers[name], tensors, f"optimizer.{name}")
-        for name in meta["partitions"]:
+        for name, split in meta["partitions"].items():
             prob, clean, elite = (tensors[f"partition.{name}.{part}"] for part in ("clean_prob", "clean", "elite"))
-            self.partitions[name] = Partition(prob, clean, elite, {})
+            self.partitions[name] = Partition(prob, clean, split, elite, {})
         self.epoch, self.position, self.begun = meta["epoch"], meta["position"], meta["begun"]
         self.step, self.lines, self.best = meta["step"], meta["lines"], meta["best"]
         self.means = Means(meta["means"])

@@ -29,6 +29,8 @@ class Partition:
     """(N,) float32; 0 for pairs that are not trained on"""
     clean: Tensor
     """(N,) bool"""
+    split: bool
+    """False where one Gaussian suffices: there are no two sets, the peer goes on with the warm-up loss on all pairs"""
     elite: Tensor
     """(N,) bool, clean pairs above τ_dyn, the mean clean probability of the clean set"""
     figures: dict[str, float]
@@ -87,16 +89,18 @@ def score_pairs(
 
 def make_partition(losses: Tensor, pairs: Tensor, total: int, config: PartitionConfig) -> Partition:
     """Fit the mixture to per-sample losses (n,) of `pairs` and split them (in2r.md, Phase 2, step 1)."""
-    fit = fit_two_gaussians(losses.numpy(), max_iter=config.max_iter, tol=config.tol, reg_covar=config.reg_covar)
+    fit = fit_two_gaussians(losses.numpy(), config.max_iter, config.tol, config.reg_covar, config.minimum_separation)
     prob = torch.as_tensor(fit.clean_probability, dtype=torch.float32)
     figures = {
         "estimated_noise_rate": float(fit.noise_rate),
         "mean_clean_prob": float(prob.mean()),
+        "separation": fit.separation,
         "single_mode": float(fit.single_mode),
         "posterior_was_monotone": float(fit.monotone),
     }
-    if fit.single_mode and config.single_mode == "keep":
-        prob = torch.ones_like(prob)
+    if not fit.split or (fit.single_mode and config.single_mode == "warmup"):
+        ones = torch.ones_like(prob)
+        return _spread(ones, ones.bool(), pairs, total, {**figures, "clean_fraction": 1.0}, split=False)
     clean = torch.as_tensor(split_pairs(prob.double().numpy(), config.threshold, config.minimum_noisy_share))
     if clean.sum() < 2:
         # nothing is trusted: go on with the lowest losses, so that something can be learnt, and say so
@@ -113,11 +117,13 @@ def trust_all(pairs: Tensor, total: int) -> Partition:
     return _spread(ones, ones.bool(), pairs, total, {"clean_fraction": 1.0})
 
 
-def _spread(prob: Tensor, clean: Tensor, pairs: Tensor, total: int, figures: dict[str, float]) -> Partition:
+def _spread(
+    prob: Tensor, clean: Tensor, pairs: Tensor, total: int, figures: dict[str, float], split: bool = True
+) -> Partition:
     all_prob, all_clean = torch.zeros(total), torch.zeros(total, dtype=torch.bool)
     all_prob[pairs], all_clean[pairs] = prob, clean
     all_elite = torch.zeros_like(all_clean)
     trusted = prob[clean].double().numpy()
     tau = elite_threshold(trusted)
     all_elite[pairs[clean]] = torch.as_tensor(elite(trusted, tau))
-    return Partition(all_prob, all_clean, all_elite, {**figures, "tau": tau})
+    return Partition(all_prob, all_clean, split, all_elite, {**figures, "tau": tau})

@@ -60,9 +60,13 @@ class PartitionConfig:
     )
     augmented: bool = key(False, "score augmented batches, as the released code does; false: stable losses")
     batch_size: int = key(128, "pairs that are each other's negatives in a per-sample loss", low=2)
-    single_mode: Literal["keep", "split"] = key(
-        "keep",
-        "when one Gaussian suffices: keep = all pairs count as clean; split = follow the two components",
+    minimum_separation: float = key(
+        2.0, "Ashman's D of the two components below which one Gaussian suffices (his bound for two modes)", low=0
+    )
+    single_mode: Literal["warmup", "split"] = key(
+        "warmup",
+        "when one suffices: warmup = the peer goes on with the warm-up loss on all pairs in this epoch; split = "
+        "follow the two components all the same (released code)",
     )
     max_iter: int = key(10, "EM iterations (released code)", low=1)
     tol: float = key(1e-2, "EM stops below this gain (released code)", above=0)
