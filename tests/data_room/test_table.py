@@ -259,3 +259,56 @@ def test_parquet_nulls_are_empty_captions_and_broken_files_are_named(tmp_path):
     (tmp_path / "pairs.parquet").write_bytes(b"PAR1 this is none")
     with pytest.raises(InputError, match="not a readable Parquet file"):
         open_data(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["image", "caption"])
+def test_a_column_that_is_there_twice_is_refused(tmp_path, name):
+    write(tmp_path)
+    (tmp_path / "pairs.csv").write_text(f"image,caption,{name}\na,x,y\n")
+    with pytest.raises(InputError, match=rf"pairs.csv: the column '{name}' is there twice"):
+        open_data(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+@pytest.mark.parametrize(("value", "found"), [(["a", "b"], "list"), (True, "bool"), ({"text": "a"}, "dict")])
+def test_a_caption_that_is_no_text_is_refused(tmp_path, kind, value, found):
+    write(tmp_path, [("a", value, "train"), ("b", value, "train")], kind=kind)
+    with pytest.raises(InputError, match=rf"pairs.{kind}: (line|row) 1: caption is {found} .*; expected text"):
+        open_data(tmp_path)
+
+
+def test_a_parquet_caption_of_bytes_is_refused(tmp_path):
+    write(tmp_path, [("a", b"a dog", "train"), ("b", b"a cat", "train")], kind="parquet")
+    with pytest.raises(InputError, match=r"pairs.parquet: row 1: caption is bytes b'a dog'; expected text"):
+        open_data(tmp_path)
+
+
+def test_nan_is_an_empty_caption_and_numbers_are_ids(tmp_path):
+    write(tmp_path, [(0, float("nan"), "train"), (1, 7, "train")], kind="jsonl", ids=None)
+    pairs = open_data(tmp_path).split("train")
+    assert pairs.captions == ["", "7"]
+    assert pairs.image_ids == ["0", "1"]
+
+
+def test_half_a_character_is_replaced_and_said(tmp_path, caplog):
+    write(tmp_path, [("a", "cut \ud83d", "train"), ("b", "x", "train")], kind="jsonl")
+    assert open_data(tmp_path).split("train").captions == ["cut ?", "x"]
+    assert "pairs.jsonl: line 1: caption holds half of a surrogate pair" in caplog.text
+
+
+def test_a_quoted_field_over_several_lines_is_said(tmp_path, caplog):
+    write(tmp_path)
+    (tmp_path / "pairs.csv").write_text('image,caption,split\na,x,train\nb,"open,train\nc,y",train\nx,z,train\n')
+    assert open_data(tmp_path).split("train").captions == ["x", "open,train\nc,y", "z"]
+    assert "1 quoted fields run over several lines, first from line 3 to 4" in caplog.text
+
+
+def test_a_damaged_parquet_page_is_named_in_one_line(tmp_path):
+    write(tmp_path, kind="parquet")
+    path = tmp_path / "pairs.parquet"
+    content = bytearray(path.read_bytes())
+    content[4:40] = b"\xff" * 36
+    path.write_bytes(bytes(content))
+    with pytest.raises(InputError, match=r"pairs.parquet: not a readable Parquet file") as caught:
+        open_data(tmp_path)
+    assert "\n" not in str(caught.value)

@@ -3,12 +3,16 @@
 import csv
 import io
 import json
+import logging
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from in2r.errors import InputError
+
+log = logging.getLogger(__name__)
 
 SEPARATORS = (",", ";", "\t")
 
@@ -27,6 +31,8 @@ def read_text(path: Path) -> str:
         return path.read_bytes().decode("utf-8-sig")
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
         raise InputError(f"{path}: line {line} is not UTF-8; save the file as UTF-8") from None
@@ -40,9 +46,7 @@ def read_lines(path: Path) -> list[str]:
     return [line.strip() for line in lines]
 
 
-def read_delimited(
-    path: Path, separator: str, *, strict: bool = True
-) -> Iterator[tuple[list[str], int, int]]:
+def read_delimited(path: Path, separator: str, *, strict: bool = True) -> Iterator[tuple[list[str], int, int]]:
     """Yield (fields, first line, last line) of each record; `InputError` names the line of a stray quote."""
     reader = csv.reader(io.StringIO(read_text(path), newline=""), delimiter=separator, strict=strict)
     while True:
@@ -79,11 +83,16 @@ def read_table(path: Path, required: list[str], optional: list[str]) -> Rows:
 def _choose(path: Path, found: list[str], required: list[str], optional: list[str]) -> list[str]:
     missing = [name for name in required if name not in found]
     if missing:
+        there = ", ".join(map(repr, found)) or "nothing"
         raise InputError(
-            f"{path}: no column {', '.join(map(repr, missing))}; found {', '.join(map(repr, found))}. Say in "
+            f"{path}: no column {', '.join(map(repr, missing))}; found {there}. Say in "
             'data.json which column is which: {"columns": {"image": ..., "caption": ..., "split": ...}}'
         )
-    return [name for name in dict.fromkeys([*required, *optional]) if name in found]
+    chosen = [name for name in dict.fromkeys([*required, *optional]) if name in found]
+    twice = next((name for name in chosen if found.count(name) > 1), None)
+    if twice is not None:
+        raise InputError(f"{path}: the column {twice!r} is there twice; rename the one that is not meant")
+    return chosen
 
 
 def _read_csv(path: Path, required: list[str], optional: list[str]) -> Rows:
@@ -95,7 +104,8 @@ def _read_csv(path: Path, required: list[str], optional: list[str]) -> Rows:
     columns: dict[str, list[str]] = {name: [] for name in chosen}
     places = [(columns[name].append, names.index(name)) for name in chosen]
     lines: list[int] = []
-    for fields, first, _ in records:
+    long: list[tuple[int, int]] = []
+    for fields, first, last in records:
         if len(fields) != len(names):
             raise InputError(
                 f"{path}: line {first} has {len(fields)} fields but the header {len(names)} (separator "
@@ -104,6 +114,13 @@ def _read_csv(path: Path, required: list[str], optional: list[str]) -> Rows:
         for append, place in places:
             append(fields[place].strip())
         lines.append(first)
+        if last > first:
+            long.append((first, last))
+    if long:  # legal, but a caption that merely begins with a quote looks the same and swallows rows
+        log.warning(
+            "%s: %d quoted fields run over several lines, first from line %d to %d; if that is no line break "
+            "within a caption, write quotes twice or give the table as jsonl", path, len(long), *long[0],
+        )  # fmt: skip
     return Rows(columns, lines)
 
 
@@ -117,11 +134,9 @@ def _read_jsonl(path: Path, required: list[str], optional: list[str]) -> Rows:
         chosen = _choose(Path(f"{path} line {number}"), list(record), required, optional)
         columns = columns or {name: [] for name in chosen}
         if list(columns) != chosen:
-            raise InputError(
-                f"{path}: line {number} has the columns {chosen}, the first line {list(columns)}"
-            )
+            raise InputError(f"{path}: line {number} has the columns {chosen}, the first line {list(columns)}")
         for name in chosen:
-            columns[name].append(_text(record[name]))
+            columns[name].append(_text(record[name], f"{path}: line {number}: {name}"))
         lines.append(number)
     return Rows(columns or {name: [] for name in required}, lines)
 
@@ -146,11 +161,27 @@ def _read_parquet(path: Path, required: list[str], optional: list[str]) -> Rows:
         with pyarrow.parquet.ParquetFile(path) as file:
             chosen = _choose(path, file.schema_arrow.names, required, optional)
             table = file.read(columns=chosen)
-    except pyarrow.lib.ArrowException as error:
+            values = {name: table.column(name).to_pylist() for name in chosen}
+    except (pyarrow.lib.ArrowException, OSError, UnicodeDecodeError) as error:  # a damaged page is an OSError
         raise InputError(f"{path}: not a readable Parquet file ({str(error).splitlines()[0]})") from None
-    columns = {name: [_text(value) for value in table.column(name).to_pylist()] for name in chosen}
+    columns = {
+        name: [_text(value, f"{path}: row {row}: {name}") for row, value in enumerate(values[name], start=1)]
+        for name in chosen
+    }
     return Rows(columns, list(range(1, table.num_rows + 1)))
 
 
-def _text(value: Any) -> str:
-    return "" if value is None else str(value).strip()
+def _text(value: Any, place: str) -> str:
+    """Return a text, or a number as text; null and NaN (as pandas writes it) are empty."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        found = type(value).__name__
+        raise InputError(f"{place} is {found} {value!r:.60}; expected text (several captions are several rows)")
+    text = str(value).strip()
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # JSON can hold half of a character, where a text was cut off within an emoji
+        log.warning("%s holds half of a surrogate pair; replaced", place)
+        text = text.encode("utf-8", "replace").decode()
+    return text
