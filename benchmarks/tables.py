@@ -127,7 +127,8 @@ AUROC = {
     "clean fraction": both("clean_fraction"),
     "precision": both("partition_precision"),
     "recall": both("partition_recall"),
-    "estimated noise rate": both("estimated_noise_rate"),
+    "noise rate by sce": lambda epoch: both("estimated_noise_rate_sce")(epoch) or both("estimated_noise_rate")(epoch),
+    "noise rate by triplet-mean": both("estimated_noise_rate_triplet-mean"),
 }
 HEALTH = {
     "dev rSum": lambda epoch: epoch["dev"]["ensemble"]["rsum"],

@@ -132,7 +132,8 @@ def test_the_record_has_what_tells_health(data: Path, noise: Path, tmp_path: Pat
     for name in ("A", "B"):
         for key in (
             *("loss_inter", "loss_intra_image", "loss_intra_text", "loss_clean", "loss_rect", "loss_total"),
-            *("clean_fraction", "mean_clean_prob", "estimated_noise_rate", "memory_fill", "unrectified_steps"),
+            *("clean_fraction", "mean_clean_prob", "estimated_noise_rate_triplet-mean"),
+            *("memory_fill", "unrectified_steps"),
             *("distinct_neighbors_i2t", "distinct_neighbors_t2i", "auroc_sce", "auroc_triplet-mean"),
             *("partition_precision", "partition_recall", "neighbors_same_image_i2t", "neighbors_same_image_t2i"),
         ):

@@ -10,7 +10,7 @@ from tiny_engine import settings
 from torch import Tensor
 
 from in2r.data.features import Features
-from in2r.engine.scoring import make_partition, score_pairs, trust_all
+from in2r.engine.scoring import estimate_noise_rates, make_partition, score_pairs, trust_all
 from in2r.engine.settings import PartitionConfig
 from in2r.engine.setup import open_setup
 from in2r.engine.train import start_run
@@ -142,7 +142,8 @@ def test_two_groups_are_told_apart_and_spread_over_all_pairs() -> None:
     assert torch.equal(torch.nonzero(made.clean).flatten(), pairs[:60])
     assert not made.clean_prob[::2].any()
     assert made.figures["clean_fraction"] == pytest.approx(0.6)
-    assert made.figures["estimated_noise_rate"] == pytest.approx(0.4, abs=0.01)
+    rates = estimate_noise_rates({"sce": TWO}, PartitionConfig())
+    assert rates == {"estimated_noise_rate_sce": pytest.approx(0.4, abs=0.01)}
     assert made.figures["single_mode"] == 0
 
 
@@ -162,7 +163,7 @@ def test_equal_losses_make_everything_clean() -> None:
         assert made.elite.all()
         assert not made.split
         assert made.figures["single_mode"] == 1
-        assert made.figures["estimated_noise_rate"] == 0
+        assert estimate_noise_rates({"x": torch.full((50,), 0.7)}, PartitionConfig()) == {"estimated_noise_rate_x": 0}
 
 
 def test_one_group_is_not_split_unless_asked() -> None:
@@ -250,7 +251,7 @@ def test_all_losses_equal_is_said_and_the_run_goes_on(
     last = run(tmp_path / "run", data, "partition.single_mode=split")[-1]
     assert "epoch 2, network A: one Gaussian suffices" in caplog.text
     assert last["clean_fraction_A"] == last["single_mode_A"] == 1
-    assert last["estimated_noise_rate_A"] == 0
+    assert last["estimated_noise_rate_sce_A"] == 0
 
 
 def test_an_empty_memory_is_filled_before_it_is_asked(data: Path, noise: Path, tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from in2r.engine.evaluation import evaluate_split
 from in2r.engine.health import Means, Truth, gradient_norms, partition_truth, record_step
 from in2r.engine.order import EpochOrder
 from in2r.engine.run import RunFolder, versions
-from in2r.engine.scoring import Partition, make_partition, score_pairs, trust_all
+from in2r.engine.scoring import Partition, estimate_noise_rates, make_partition, score_pairs, trust_all
 from in2r.engine.settings import RunConfig
 from in2r.engine.setup import Setup
 from in2r.engine.tensorboard import TensorBoard
@@ -267,7 +267,7 @@ class Trainer:
             except InputError as error:
                 raise self._stopped(f"partition by network {name}: {error}") from None
             partition = make_partition(losses[config.loss], self.data.pairs, total, config)
-        figures = dict(partition.figures)
+        figures = {**partition.figures, **estimate_noise_rates(losses, config)}
         self._warn(name, figures)
         if self.truth is not None:
             figures |= partition_truth(losses, partition.clean, self.data.pairs, self.truth)

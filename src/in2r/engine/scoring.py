@@ -11,7 +11,7 @@ from in2r.encoders import DualEncoder
 from in2r.engine.settings import PartitionConfig
 from in2r.engine.training_data import TrainingData
 from in2r.errors import InputError
-from in2r.partition import elite, elite_threshold, fit_two_gaussians, split_pairs
+from in2r.partition import TwoGaussians, elite, elite_threshold, fit_two_gaussians, split_pairs
 from in2r.seeds import torch_generator
 
 SampleLosses = Callable[[Tensor], dict[str, Tensor]]
@@ -89,10 +89,9 @@ def score_pairs(
 
 def make_partition(losses: Tensor, pairs: Tensor, total: int, config: PartitionConfig) -> Partition:
     """Fit the mixture to per-sample losses (n,) of `pairs` and split them (in2r.md, Phase 2, step 1)."""
-    fit = fit_two_gaussians(losses.numpy(), config.max_iter, config.tol, config.reg_covar, config.minimum_separation)
+    fit = _fit(losses, config)
     prob = torch.as_tensor(fit.clean_probability, dtype=torch.float32)
     figures = {
-        "estimated_noise_rate": float(fit.noise_rate),
         "mean_clean_prob": float(prob.mean()),
         "separation": fit.separation,
         "single_mode": float(fit.single_mode),
@@ -109,6 +108,19 @@ def make_partition(losses: Tensor, pairs: Tensor, total: int, config: PartitionC
         figures["clean_set_was_empty"] = 1.0
     figures["clean_fraction"] = float(clean.float().mean())
     return _spread(prob, clean, pairs, total, figures)
+
+
+def estimate_noise_rates(losses: dict[str, Tensor], config: PartitionConfig) -> dict[str, float]:
+    """Return the noise rate that each per-sample loss suggests: the mean of 1 - p_i, 0 where one Gaussian suffices.
+
+    The two losses order the pairs almost alike, but the sce loss is bounded and crowds at both ends, so that it calls a
+    third of clean pairs noisy; the hinge averaged over the negatives stays near the truth at any ratio.
+    """
+    return {f"estimated_noise_rate_{name}": _fit(values, config).noise_rate for name, values in losses.items()}
+
+
+def _fit(losses: Tensor, config: PartitionConfig) -> TwoGaussians:
+    return fit_two_gaussians(losses.numpy(), config.max_iter, config.tol, config.reg_covar, config.minimum_separation)
 
 
 def trust_all(pairs: Tensor, total: int) -> Partition:

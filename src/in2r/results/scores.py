@@ -11,7 +11,7 @@ from torch import Tensor
 
 from in2r.engine.health import Truth, partition_truth
 from in2r.engine.run import RunFolder
-from in2r.engine.scoring import Partition, make_partition, score_pairs
+from in2r.engine.scoring import Partition, estimate_noise_rates, make_partition, score_pairs
 from in2r.engine.setup import Setup
 from in2r.engine.train import reopen
 from in2r.files import atomic_path, write_json
@@ -19,6 +19,9 @@ from in2r.methods import build_method
 from in2r.metrics import auroc
 from in2r.results.best import load_best, require_finished
 from in2r.results.protocol import protocol
+
+RATE_LOSS = "triplet-mean"
+"""the loss whose fit is closest to the true noise rate (docs/results.md), whichever one the partition is made from"""
 
 
 @dataclass(frozen=True)
@@ -104,12 +107,14 @@ def _write_table(file: Path, setup: Setup, image_of_pair: Tensor, judgements: di
 
 
 def _summary(judgements: dict[str, _Judgement], setup: Setup) -> dict[str, Any]:
-    rates = {name: judgement.partition.figures["estimated_noise_rate"] for name, judgement in judgements.items()}
+    config = setup.config.partition
+    found = {name: estimate_noise_rates(judgement.losses, config) for name, judgement in judgements.items()}
+    rates = {name: by_loss[f"estimated_noise_rate_{RATE_LOSS}"] for name, by_loss in found.items()}
     return {
         "pairs": len(setup.train.image_of_caption),
         "loss": setup.config.partition.loss,
         "estimated_noise_rate": {**rates, "mean": sum(rates.values()) / len(rates)},
-        "networks": {name: judgement.partition.figures for name, judgement in judgements.items()},
+        "networks": {name: {**judgement.partition.figures, **found[name]} for name, judgement in judgements.items()},
     }
 
 
