@@ -31,6 +31,7 @@ def configs(data: Path, noise: Path) -> dict[str, RunConfig]:
     return {
         "interleaved": settings(data, "paper", index),
         "alternating": settings(data, "paper", index, "train.order=alternating", "checkpoint.keep=1"),
+        "one mode": settings(data, "paper", index, "partition.single_mode=warmup"),
         "released": settings(data, "released", index, "method.memory_size=16"),
         "words": settings(data, "paper", index, "train.learning_rate=0.003", "method.memory_unique=true", words=True),
     }
@@ -56,7 +57,11 @@ def rewind(folder: Path, count: int = 1) -> None:
 
 
 def test_the_runs_do_what_they_are_to_test(whole: dict[str, Path]) -> None:
+    one_mode = RunFolder(whole["one mode"]).records()
+    assert any(record[f"single_mode_{name}"] for record in one_mode[1:] for name in "AB")
     for kind, folder in whole.items():
+        if kind == "one mode":
+            continue
         records = RunFolder(folder).records()
         assert [record["phase"] for record in records] == ["all pairs", "co-training", "co-training"]
         assert "loss_rect_A" in records[-1], kind
@@ -89,6 +94,7 @@ def test_the_same_seed_gives_the_same_run(
         ("alternating", "step", 13),
         ("alternating", "step", 18),
         ("alternating", "checkpoint", 5),  # only one is kept
+        ("one mode", "step", 15),
         ("released", "step", 14),
         ("released", "partition", 3),
         ("words", "step", 15),
