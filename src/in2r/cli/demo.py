@@ -20,11 +20,12 @@ from in2r.noise import NoiseIndex, load_index, make_index, save_index
 from in2r.results import evaluate_run, export_model, score_run
 
 SEED = 0
-SIZES = {"train": 1500, "dev": 250, "test": 500}
+SIZES = {"train": 1200, "dev": 250, "test": 500}
 """images with five captions each: recall is far from chance and from perfect"""
 RATIO = 0.4
 EPOCHS = 10
-DEMO = ["model.dim=128", "model.word_dim=64", "train.threads=1"]
+# the triplet-mean loss separates the pairs of so small a set; the default, sce, does not (docs/results.md)
+DEMO = ["model.dim=128", "model.word_dim=64", "train.threads=1", "partition.loss=triplet-mean"]
 """a model small enough for minutes on a CPU, where a second thread costs the small GRU more than it gives"""
 
 
@@ -37,7 +38,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     )
     parser.add_argument("--out", type=Path, default=Path("demo"), metavar="FOLDER", help="default: demo")
     parser.add_argument(
-        "--images", type=int, default=SIZES["train"], metavar="N", help="training images; default: 2000"
+        "--images", type=int, default=SIZES["train"], metavar="N", help="training images; default: 1200"
     )
     parser.add_argument("--epochs", type=int, default=EPOCHS, metavar="N", help="default: 10")
     parser.set_defaults(run=run)
