@@ -17,7 +17,13 @@ class TripletConfig:
     """Section `method` for name = triplet: the backbone as it is trained on clean data."""
 
     name: Literal["triplet"] = key("triplet", "the method")
-    warmup_epochs: int = key(1, "first epochs with all negatives (mean) in place of the hardest one (VSE∞: 1)", low=0)
+    warmup_epochs: int = key(
+        1, "first epochs with another loss, which no hardest negative leads astray (VSE∞: 1)", low=0
+    )
+    warmup: Literal["mean", "sce"] = key(
+        "mean",
+        "their loss: the hinge averaged over all negatives (VSE∞), or IN²R's warm-up loss, for a like comparison",
+    )
     negatives: Literal["hardest", "mean"] = key(
         "hardest", "negatives after these: the hardest one (VSE∞), which can collapse on noisy pairs; or their mean"
     )
@@ -68,10 +74,13 @@ class Triplet(_Plain):
         self.config = config
 
     def all_pairs_step(self, net: Peer, batch: Batch, epoch: int) -> Step:
-        """Use the mean over all negatives in the first epochs, then what `negatives` says."""
+        """Use the warm-up's loss in the first epochs, then the negatives asked for."""
+        c = self.config
+        if epoch < c.warmup_epochs and c.warmup == "sce":
+            return Sce(SceConfig(), 0).all_pairs_step(net, batch, epoch)
         v, u = net.embed(batch)
-        negatives = "mean" if epoch < self.config.warmup_epochs else self.config.negatives
-        loss = triplet_loss(v @ u.T, self.config.margin, negatives=negatives)
+        negatives = "mean" if epoch < c.warmup_epochs else c.negatives
+        loss = triplet_loss(v @ u.T, c.margin, negatives=negatives)
         return Step({"inter": loss, "total": loss})
 
 
