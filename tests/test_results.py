@@ -136,6 +136,9 @@ def test_an_unfinished_run_is_refused_unless_asked_for(run: Path) -> None:
     protocol = evaluate_run(run, unfinished=True)["protocol"]
     assert (protocol["finished"], protocol["epochs_done"]) == (False, 1)
     (run / "best.safetensors").unlink()
+    with pytest.raises(InputError, match=r"best\.safetensors: no such file, but 1 epochs have ended"):
+        evaluate_run(run, unfinished=True)
+    log.unlink()
     with pytest.raises(InputError, match="run: no epoch has ended yet"):
         evaluate_run(run, unfinished=True)
 
@@ -165,8 +168,20 @@ def test_collapsed_embeddings_are_flagged(run: Path, caplog: pytest.LogCaptureFi
 def test_weights_of_another_size_are_refused(run: Path) -> None:
     config = (run / "config.yaml").read_text()
     (run / "config.yaml").write_text(config.replace("dim: 8", "dim: 4", 1))
-    with pytest.raises(InputError, match=r"best\.safetensors: weights of network A do not fit"):
+    with pytest.raises(InputError, match=r"began: setting model\.dim \(8, now 4\)"):
         evaluate_run(run)
+    with pytest.raises(InputError, match=r"best\.safetensors: weights of network A do not fit"):
+        evaluate_run(run, force=True)
+
+
+def test_a_result_says_which_settings_were_changed(run: Path) -> None:
+    assert evaluate_run(run)["protocol"]["changed_settings"] == []
+    file = run / "config.yaml"
+    file.write_text(file.read_text().replace("threshold: 0.5", "threshold: 0.9", 1))
+    with pytest.raises(InputError, match=r"setting partition\.threshold \(0\.5, now 0\.9\)"):
+        score_run(run)
+    changed = evaluate_run(run, force=True)["protocol"]["changed_settings"]
+    assert changed == ["partition.threshold (0.5, now 0.9)"]
 
 
 def read_scores(file: Path) -> list[dict[str, str]]:

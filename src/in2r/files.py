@@ -37,6 +37,11 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+def is_temporary(name: str) -> bool:
+    """Say whether a file's name is one that `atomic_path` gives."""
+    return name.startswith(_TEMPORARY)
+
+
 def remove_temporaries(folder: str | os.PathLike[str]) -> None:
     """Remove what killed processes left half written in a folder; nobody else may be writing there."""
     for path in Path(folder).glob(f"{_TEMPORARY}*"):
@@ -63,11 +68,13 @@ def write_json(path: str | os.PathLike[str], value: Any) -> None:
 def read_json(path: str | os.PathLike[str]) -> Any:
     """Read a JSON file; `InputError` names the file and the line where it is missing or broken."""
     try:
-        return json.loads(Path(path).read_text(encoding="utf-8"))
+        return json.loads(Path(path).read_text(encoding="utf-8-sig"))  # Windows editors write a byte order mark
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: not valid JSON ({error})") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
 
 
 def sha256_file(path: str | os.PathLike[str]) -> str:

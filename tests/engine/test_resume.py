@@ -179,13 +179,17 @@ def test_tensors_come_back_as_they_were(tmp_path: Path) -> None:
     assert all(torch.equal(found[name], tensors[name]) and found[name].dtype == tensors[name].dtype for name in "abcd")
 
 
-def test_settings_that_no_longer_fit_the_checkpoint(copied: Path) -> None:
-    file = copied / "config.yaml"
+def change_setting(folder: Path, section: str, name: str, value: Any) -> None:
+    file = folder / "config.yaml"
     values = yaml.safe_load(file.read_text(encoding="utf-8"))
-    values["model"]["dim"] = 12
+    values[section][name] = value
     file.write_text(yaml.safe_dump(values), encoding="utf-8")
+
+
+def test_settings_that_no_longer_fit_the_checkpoint(copied: Path) -> None:
+    change_setting(copied, "model", "dim", 12)
     with pytest.raises(InputError, match=r"step-.*: other weights than .*config\.yaml asks for"):
-        resume_run(copied)
+        resume_run(copied, force=True)
 
 
 # --- full disk
@@ -229,6 +233,58 @@ def test_a_record_that_cannot_be_written(copied: Path) -> None:
         folder.append({})
 
 
+# --- files of the run that are gone or broken
+
+
+def test_a_record_that_is_broken_or_too_short_is_named(copied: Path) -> None:
+    folder = RunFolder(copied)
+    text = folder.log_file.read_text(encoding="utf-8")
+    folder.log_file.write_text(text.replace('{"epoch": 2', '{"epoch" 2'), encoding="utf-8")
+    with pytest.raises(InputError, match=r"log\.jsonl: line 2 is not JSON"):
+        folder.records()
+    folder.log_file.write_text("3\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"log\.jsonl: line 1 is no record of an epoch"):
+        folder.records()
+    folder.log_file.write_bytes(b"\xff\n")
+    with pytest.raises(InputError, match=r"log\.jsonl: not UTF-8"):
+        folder.records()
+    folder.log_file.write_text(text.split("\n")[0] + "\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"log\.jsonl: 1 lines, but \d epochs ended before the checkpoint"):
+        resume_run(copied)
+    assert folder.log_file.read_text(encoding="utf-8").count("\n") == 1
+
+
+def test_a_trained_run_without_checkpoints_is_not_trained_over(copied: Path) -> None:
+    rewind(copied, 9)
+    before = (copied / "log.jsonl").read_bytes()
+    with pytest.raises(InputError, match=r"checkpoints: no checkpoint, but \d epochs have ended"):
+        resume_run(copied)
+    assert (copied / "log.jsonl").read_bytes() == before
+
+
+def test_best_weights_that_are_gone_are_missed_at_once(copied: Path) -> None:
+    (copied / "best.safetensors").unlink()
+    rewind(copied)
+    with pytest.raises(InputError, match=r"best\.safetensors: no such file, but epoch \d was the best"):
+        resume_run(copied)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("config.yaml", b"\xff\xfe", r"config\.yaml: not valid YAML"),
+        ("config.yaml", b"train: {epoch: 3}", r"config\.yaml: configuration: unknown key `train\.epoch`"),
+        ("run.json", b"[]", r"run\.json: no created, versions"),
+        ("run.json", b"{", r"run\.json: not valid JSON"),
+    ],
+)
+def test_a_broken_description_is_named(copied: Path, name: str, content: bytes, message: str) -> None:
+    (copied / name).write_bytes(content)
+    with pytest.raises(InputError, match=message) as caught:
+        resume_run(copied)
+    assert "\n" not in str(caught.value)
+
+
 # --- whose folder it is
 
 
@@ -249,11 +305,23 @@ def test_a_second_process_is_refused_and_a_dead_one_leaves_no_lock(children: Any
 def test_a_folder_with_a_run_is_not_written_over(copied: Path, configs: dict[str, RunConfig], tmp_path: Path) -> None:
     with pytest.raises(InputError, match="holds a run already; `in2r resume"):
         start_run(copied, configs["interleaved"])
+    for name in ("vocabulary.json", "log.jsonl"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / name).write_text("mine", encoding="utf-8")
+        with pytest.raises(InputError, match=rf"holds {name}, which a new run could write over; give a new folder"):
+            start_run(tmp_path / name, configs["interleaved"])
+        assert (tmp_path / name / name).read_text(encoding="utf-8") == "mine"
     (tmp_path / "file").touch()
     with pytest.raises(InputError, match=r"file: cannot be a run folder \(File exists\)"):
         start_run(tmp_path / "file", configs["interleaved"])
     with pytest.raises(InputError, match="not a run folder"):
         resume_run(tmp_path / "nothing")
+
+
+def test_a_start_that_was_killed_early_can_be_made_again(configs: dict[str, RunConfig], tmp_path: Path) -> None:
+    for name in ("lock", "run.json", "vocabulary.json", ".tmp-run.x.json"):
+        (tmp_path / name).write_text("half", encoding="utf-8")
+    start_run(tmp_path, configs["interleaved"])
 
 
 # --- what the run was begun with
@@ -298,6 +366,43 @@ def test_another_noise_index_is_refused(movable: tuple[Path, Path, Path]) -> Non
         resume_run(folder)
     index.unlink()
     with pytest.raises(InputError, match="no such noise index"):
+        resume_run(folder)
+
+
+@pytest.mark.parametrize(
+    ("section", "name", "value"),
+    [("train", "seed", 9), ("train", "learning_rate", 0.5), ("partition", "threshold", 0.9)],
+)
+def test_settings_that_decide_the_run_are_refused_when_changed(
+    copied: Path, section: str, name: str, value: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    change_setting(copied, section, name, value)
+    with pytest.raises(InputError, match=rf"began: setting {section}\.{name} \(.*, now {value}\); --force goes on"):
+        resume_run(copied)
+    with caplog.at_level(logging.WARNING):
+        resume_run(copied, force=True)
+    assert f"setting {section}.{name}" in caplog.text
+
+
+def test_a_config_that_was_cut_off_is_refused(copied: Path) -> None:
+    file = copied / "config.yaml"
+    text = file.read_text(encoding="utf-8")
+    file.write_text(text[: text.index("train:")], encoding="utf-8")
+    with pytest.raises(InputError, match=r"setting train\.epochs \(\d+, now 45\)"):
+        resume_run(copied)
+
+
+def test_settings_of_place_and_upkeep_may_change(copied: Path) -> None:
+    for section, name, value in (("checkpoint", "keep", 7), ("train", "threads", 1), ("train", "device", "cpu")):
+        change_setting(copied, section, name, value)
+    rewind(copied)
+    resume_run(copied)
+
+
+def test_a_vocabulary_that_is_gone_is_not_built_anew(whole: dict[str, Path], tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(whole["words"], tmp_path / "copy"))
+    (folder / "vocabulary.json").unlink()
+    with pytest.raises(InputError, match=r"vocabulary\.json: no such file"):
         resume_run(folder)
 
 

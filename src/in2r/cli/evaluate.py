@@ -82,6 +82,8 @@ def reservations(protocol: dict[str, Any]) -> list[str]:
     lines = []
     if not data["same_as_in_training"]:
         lines.append(f"FORCED: trained on other data ({data['fingerprint_in_training'][:12]})")
+    if protocol["changed_settings"]:
+        lines.append(f"FORCED: settings changed since the run began: {', '.join(protocol['changed_settings'])}")
     if not protocol["finished"]:
         lines.append(f"UNFINISHED: {protocol['epochs_done']} of {protocol['epochs']} epochs")
     return lines

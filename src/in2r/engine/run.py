@@ -6,7 +6,7 @@ import math
 import os
 import platform
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,19 @@ import torch
 import yaml
 
 import in2r
-from in2r.config import to_dict
+from in2r.config import read_yaml, to_dict
 from in2r.engine.settings import RunConfig, resolve
 from in2r.errors import InputError
-from in2r.files import read_json, remove_temporaries, write_json, write_text
+from in2r.files import is_temporary, read_json, remove_temporaries, write_json, write_text
+
+INFO = ("created", "versions", "device", "device_name", "threads", "seed", "method", "data", "noise", "vocabulary")
+"""Keys of run.json without which a run cannot be gone on with or described."""
+
+MOVABLE = (
+    "data.path", "data.vocabulary", "data.word_vectors", "noise.index",
+    "train.device", "train.threads", "checkpoint.every_steps", "checkpoint.keep", "record.tensorboard",
+)  # fmt: skip
+"""Settings that may be changed by hand afterwards: where things lie and how the run is kept, not what it learns."""
 
 
 class RunFolder:
@@ -46,18 +55,27 @@ class RunFolder:
             raise InputError(f"{self.path}: not a run folder (no {self.config_file.name}); `in2r train` makes one")
         return self
 
+    def foreign_files(self) -> list[str]:
+        """Return what lies in the folder and was not left by a start that was killed before the run began."""
+        names = sorted(entry.name for entry in self.path.iterdir()) if self.path.is_dir() else []
+        begun = {"lock", self.info_file.name, self.vocabulary_file.name} if "lock" in names else set()
+        return [name for name in names if name not in begun and not is_temporary(name)]
+
     def config(self) -> RunConfig:
         """Read the run's resolved settings."""
+        values = read_yaml(self.require().config_file)
         try:
-            values = yaml.safe_load(self.require().config_file.read_text(encoding="utf-8"))
-        except yaml.YAMLError as error:
-            raise InputError(f"{self.config_file}: not valid YAML ({' '.join(str(error).split())})") from None
-        return resolve(values or {})
+            return resolve(values)
+        except InputError as error:
+            raise InputError(f"{self.config_file}: {error}") from None
 
     def info(self) -> dict[str, Any]:
         """Read what the run says of itself."""
-        info: dict[str, Any] = read_json(self.require().info_file)
-        return info
+        info = read_json(self.require().info_file)
+        missing = [key for key in INFO if not isinstance(info, dict) or key not in info]
+        if missing:
+            raise InputError(f"{self.info_file}: no {', '.join(missing)}; the file was changed since the run began")
+        return dict(info)
 
     def write_config(self, config: RunConfig) -> None:
         """Write the resolved settings."""
@@ -69,10 +87,25 @@ class RunFolder:
 
     def records(self) -> list[dict[str, Any]]:
         """Read the record: one mapping per epoch; a last line that a kill cut off does not count."""
-        if not self.log_file.is_file():
-            return []
-        lines = self.log_file.read_text(encoding="utf-8").split("\n")[:-1]
-        return [json.loads(line) for line in lines]
+        records = []
+        for number, line in enumerate(self._log_lines(), start=1):
+            try:
+                record = json.loads(line)
+            except json.JSONDecodeError as error:
+                raise InputError(f"{self.log_file}: line {number} is not JSON ({error})") from None
+            if not isinstance(record, dict) or not {"epoch", "steps"} <= record.keys():
+                raise InputError(f"{self.log_file}: line {number} is no record of an epoch")
+            records.append(record)
+        return records
+
+    def _log_lines(self) -> list[str]:
+        """Return the complete lines of the record."""
+        try:
+            return self.log_file.read_text(encoding="utf-8").split("\n")[:-1] if self.log_file.exists() else []
+        except UnicodeDecodeError:
+            raise InputError(f"{self.log_file}: not UTF-8 text") from None
+        except OSError as error:
+            raise InputError(f"{self.log_file}: cannot be read ({error.strerror})") from None
 
     def append(self, record: dict[str, Any]) -> None:
         """Append one line to the record and bring it to disk."""
@@ -85,10 +118,19 @@ class RunFolder:
             raise InputError(f"{self.log_file}: could not be written ({error.strerror})") from None
 
     def cut_records(self, lines: int) -> None:
-        """Keep the first `lines` lines: what was written after the checkpoint will be written again."""
+        """Keep the first `lines` lines: what was written after the checkpoint will be written again.
+
+        Raises:
+            InputError: fewer lines are there than were written before the checkpoint.
+        """
+        found = self._log_lines()
+        if len(found) < lines:
+            raise InputError(
+                f"{self.log_file}: {len(found)} lines, but {lines} epochs ended before the checkpoint; put the "
+                f"file back, or, to train anew, remove it and {self.checkpoints}"
+            )
         if self.log_file.is_file():
-            kept = self.log_file.read_text(encoding="utf-8").split("\n")[:lines]
-            write_text(self.log_file, "".join(f"{line}\n" for line in kept))
+            write_text(self.log_file, "".join(f"{line}\n" for line in found[:lines]))
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -114,6 +156,23 @@ class RunFolder:
             for folder in (self.path, self.checkpoints):
                 remove_temporaries(folder)
             yield
+
+
+def changed_settings(before: Mapping[str, Any], config: RunConfig) -> list[str]:
+    """Say which settings that decide what is learnt are no longer what they were: "train.seed (0, now 1)".
+
+    Args:
+        before: the settings that the run began with, section by section.
+        config: the settings now.
+    """
+    now = to_dict(config)
+    changed = []
+    for section, values in before.items():
+        for name, value in values.items():
+            found = now.get(section, {}).get(name)
+            if found != value and f"{section}.{name}" not in MOVABLE:
+                changed.append(f"{section}.{name} ({value}, now {found})")
+    return changed
 
 
 def _finite(value: Any) -> Any:

@@ -9,12 +9,13 @@ from typing import Any
 
 import torch
 
+from in2r.config import to_dict
 from in2r.data.fingerprint import changed_splits
 from in2r.data.vocabulary import Vocabulary
 from in2r.engine.device import resolve_device
 from in2r.engine.loop import Display, Trainer
 from in2r.engine.plan import Plan, make_plan
-from in2r.engine.run import RunFolder, versions
+from in2r.engine.run import RunFolder, changed_settings, versions
 from in2r.engine.settings import RunConfig
 from in2r.engine.setup import Setup, open_setup
 from in2r.errors import InputError
@@ -79,18 +80,35 @@ def resume_run(path: str | Path, display: Display | None = None, *, force: bool 
     Args:
         path: the run folder.
         display: who is told how it goes on.
-        force: go on although the data are not those that the run began with.
+        force: go on although settings or data are not those that the run began with.
 
     Raises:
-        InputError: no run is here, another process works on it, or its data have changed.
+        InputError: no run is here, another process works on it, a file of it is gone, or its settings or data have
+            changed.
     """
     folder = RunFolder(path).require()
     with folder.locked():
         setup = reopen(folder, force=force)
         trainer = Trainer(folder, setup, display or Silent())
-        trainer.resume()
+        restored = trainer.resume()
+        _require_whole(folder, trainer, restored)
         trainer.run()
     return folder
+
+
+def _require_whole(folder: RunFolder, trainer: Trainer, restored: bool) -> None:
+    """Refuse to go on where a file of the run was taken away: it would be missed only at the end, or never."""
+    ended = len(folder.records())
+    if not restored and ended > 1:  # one record may come before the first checkpoint
+        raise InputError(
+            f"{folder.checkpoints}: no checkpoint, but {ended} epochs have ended; `in2r eval` and `in2r score` need "
+            f"none; to train anew, remove {folder.log_file.name} too"
+        )
+    if trainer.best["epoch"] is not None and not folder.best_file.is_file():
+        raise InputError(
+            f"{folder.best_file}: no such file, but epoch {trainer.best['epoch']} was the best; put it back, or, to "
+            f"train anew, remove {folder.checkpoints} and {folder.log_file.name}"
+        )
 
 
 def reopen(folder: RunFolder, *, device: str | None = None, force: bool = False) -> Setup:
@@ -99,21 +117,16 @@ def reopen(folder: RunFolder, *, device: str | None = None, force: bool = False)
     Args:
         folder: the run.
         device: another device than the run's setting.
-        force: only warn where data or noise differ.
+        force: only warn where settings, data or noise differ.
 
     Raises:
-        InputError: features, captions or noise index differ from those that the run was begun with.
+        InputError: settings, features, captions or noise index differ from those that the run was begun with.
     """
     config, info = folder.config(), folder.info()
     _use_threads(config)
-    vocabulary = Vocabulary.load(folder.vocabulary_file) if folder.vocabulary_file.is_file() else None
-    if vocabulary is not None and vocabulary.hash != info["vocabulary"]["hash"]:
-        raise InputError(
-            f"{folder.vocabulary_file}: vocabulary differs (hash {vocabulary.hash[:12]}, {len(vocabulary)} words; "
-            f"the run began with {info['vocabulary']['hash'][:12]}, {info['vocabulary']['words']} words)"
-        )
+    vocabulary = None if info["vocabulary"] is None else _own_vocabulary(folder, info["vocabulary"])
     setup = open_setup(config, resolve_device(device or config.train.device), vocabulary, scan=False)
-    faults = []
+    faults = [f"setting {name}" for name in changed_settings(info.get("settings", {}), config)]
     changed = changed_splits(info["data"]["fingerprint"], setup.source.fingerprint())
     if changed:
         faults.append(f"the features or captions of {', '.join(changed)} in {setup.source.path}")
@@ -129,9 +142,23 @@ def reopen(folder: RunFolder, *, device: str | None = None, force: bool = False)
     return setup
 
 
+def _own_vocabulary(folder: RunFolder, begun_with: dict[str, Any]) -> Vocabulary:
+    """Read the run's words and check that they are those that it began with."""
+    vocabulary = Vocabulary.load(folder.vocabulary_file)
+    if vocabulary.hash != begun_with["hash"]:
+        raise InputError(
+            f"{folder.vocabulary_file}: vocabulary differs (hash {vocabulary.hash[:12]}, {len(vocabulary)} words; "
+            f"the run began with {begun_with['hash'][:12]}, {begun_with['words']} words)"
+        )
+    return vocabulary
+
+
 def _refuse_existing(folder: RunFolder) -> None:
     if folder.exists():
         raise InputError(f"{folder.path}: holds a run already; `in2r resume {folder.path}` goes on with it")
+    foreign = folder.foreign_files()
+    if foreign:
+        raise InputError(f"{folder.path}: holds {foreign[0]}, which a new run could write over; give a new folder")
 
 
 def _describe(setup: Setup, trainer: Trainer, plan: Plan) -> dict[str, Any]:
@@ -151,6 +178,7 @@ def _describe(setup: Setup, trainer: Trainer, plan: Plan) -> dict[str, Any]:
         "training_pairs": len(trainer.data.pairs),
         "memory_size": getattr(trainer.method, "memory_size", None),
         "plan": plan.record(),
+        "settings": to_dict(setup.config),
     }
 
 

@@ -37,6 +37,9 @@ def load_best(folder: RunFolder, setup: Setup) -> Best:
         InputError: no epoch has ended yet, or the weights do not fit the data.
     """
     if not folder.best_file.is_file():
+        done = epochs_done(folder)
+        if done:
+            raise InputError(f"{folder.best_file}: no such file, but {done} epochs have ended; put it back")
         raise InputError(f"{folder.path}: no epoch has ended yet; `in2r resume {folder.path}` goes on")
     tensors, meta = load_tensors(folder.best_file)
     encoders = restore_encoders(tensors, list(NAMES), setup.config.model, setup.inputs, folder.best_file)

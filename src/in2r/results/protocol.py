@@ -7,7 +7,7 @@ import torch
 
 from in2r.config import to_dict
 from in2r.data.fingerprint import changed_splits
-from in2r.engine.run import RunFolder, versions
+from in2r.engine.run import RunFolder, changed_settings, versions
 from in2r.engine.setup import Setup
 from in2r.results.best import Best, epochs_done
 
@@ -32,6 +32,7 @@ def protocol(folder: RunFolder, setup: Setup, best: Best) -> dict[str, Any]:
         },
         "noise": info["noise"],
         "oracle": config.noise.oracle,
+        "changed_settings": changed_settings(info.get("settings", {}), config),
         "method": info["method"],
         "method_config": to_dict(config.method),
         "seed": info["seed"],
