@@ -109,6 +109,47 @@ def test_a_mistake_is_one_line_and_exit_2(
     assert not (tmp_path / "new").exists()
 
 
+def test_brackets_in_paths_are_no_markup(scenes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "[red]" / "x[" / "y]"
+    assert main(["train", "paper", f"data.path={scenes}", *SMALL, "train.epochs=1", "--out", str(folder)]) == 0
+    assert f"model: {folder}/model   test it: in2r eval {folder}\n" in capsys.readouterr().out
+    assert main(["config", "show", "sce", "data.path='[/x]'"]) == 0
+    assert "[/x]" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory:\n you tried 9 bytes"), "out of memory (Default"),
+        (RuntimeError("CUDA out of memory. Tried to allocate 9 GiB"), "lower train.batch_size"),
+        (MemoryError(), "out of memory"),
+        (OSError(21, "Is a directory", "dir/.tmp-x.npy", None, "dir/x.npy"), "in2r: dir/x.npy: Is a directory"),
+    ],
+)
+def test_what_the_machine_lacks_is_one_line(
+    error: Exception, expected: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(args: object) -> int:
+        raise error
+
+    monkeypatch.setattr("in2r.cli.config.run", fail)
+    assert main(["config", "show"]) == 2
+    said = capsys.readouterr().err
+    assert expected in said
+    assert said.count("\n") == 1
+    with pytest.raises(type(error)):
+        main(["--debug", "config", "show"])
+
+
+def test_a_fault_of_ours_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(args: object) -> int:
+        raise RuntimeError("shapes do not match")
+
+    monkeypatch.setattr("in2r.cli.config.run", fail)
+    with pytest.raises(RuntimeError, match="shapes"):
+        main(["config", "show"])
+
+
 def test_declared_noise_that_differs_is_refused(
     run: Path, scenes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

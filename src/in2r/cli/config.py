@@ -6,6 +6,7 @@ import dataclasses
 import yaml
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from in2r.config import to_dict
 from in2r.engine.settings import load_config, presets
@@ -47,6 +48,7 @@ def run(args: argparse.Namespace) -> int:
         for heading in ("key", "value", "meaning and reason"):
             table.add_column(heading)
         for entry in dataclasses.fields(part):
-            table.add_row(f"{section.name}.{entry.name}", str(getattr(part, entry.name)), entry.metadata["help"])
+            value = Text(str(getattr(part, entry.name)))  # Text: brackets in a path are no markup
+            table.add_row(f"{section.name}.{entry.name}", value, Text(entry.metadata["help"]))
         console.print(table, "")
     return 0

@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _scenes(folder: Path, images: int, console: Console) -> Path:
     if not (folder / "scenes.json").is_file():
-        console.print(f"drawing {images:,} training scenes in {folder}")
+        console.print(f"drawing {images:,} training scenes in {folder}", markup=False)
         make_scenes(folder, train=images, dev=SIZES["dev"], test=SIZES["test"], seed=SEED)
     return folder
 
@@ -113,7 +113,9 @@ def _summary(console: Console, results: dict[str, dict[str, Any]], run_folder: R
     console.print(f"noise rate found: {rate:.1f} %   injected: {100 * RATIO:.0f} %")
     console.print("The pairs that belong together least:")
     console.print(worst_pairs(scores, 10))
-    console.print(
-        f"every pair, worst first: {scores}", f"pictures: {run_folder.path.parent / 'data' / 'pictures'}", sep="\n"
-    )
-    console.print(f"search model: {run_folder.model}   in Python: in2r.load('{run_folder.model}')")
+    for line in (
+        f"every pair, worst first: {scores}",
+        f"pictures: {run_folder.path.parent / 'data' / 'pictures'}",
+        f"search model: {run_folder.model}   in Python: in2r.load('{run_folder.model}')",
+    ):
+        console.print(line, markup=False, soft_wrap=True)

@@ -49,11 +49,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         if args.debug:
             raise
-        sys.stderr.write(f"in2r: {error.filename or 'file system'}: {error.strerror or error}\n")
+        place = error.filename2 or error.filename or "file system"  # of a rename the target, not our temporary
+        sys.stderr.write(f"in2r: {place}: {error.strerror or error}\n")
+        return 2
+    except (MemoryError, RuntimeError) as error:
+        if args.debug or not _is_out_of_memory(error):
+            raise
+        reason = " ".join(str(error).split())[:200]
+        sys.stderr.write(f"in2r: out of memory ({reason}); lower train.batch_size, model.dim or method.memory_size\n")
         return 2
     except KeyboardInterrupt:
         sys.stderr.write("in2r: interrupted; a run goes on with `in2r resume RUN`\n")
         return 130
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    """Recognise PyTorch's own errors too, on the CPU a plain RuntimeError."""
+    said = str(error).lower()
+    return isinstance(error, MemoryError) or "out of memory" in said or "allocate memory" in said
 
 
 if __name__ == "__main__":

@@ -30,5 +30,6 @@ def run(args: argparse.Namespace) -> int:
     finally:
         terminal.close()
     export_model(folder, reopen(folder, force=args.force))
-    console.print(f"model: {folder.model}   test it: in2r eval {folder.path}", highlight=False)
+    done = f"model: {folder.model}   test it: in2r eval {folder.path}"
+    console.print(done, markup=False, highlight=False, soft_wrap=True)
     return 0

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from in2r.cli.evaluate import reservations
 from in2r.errors import InputError
@@ -65,10 +66,5 @@ def worst_pairs(file: Path, top: int) -> Table:
     with file.open(encoding="utf-8", newline="") as rows:
         for row in islice(csv.DictReader(rows), top):
             shown = [f"{float(row[name]):.3f}" for name in ("clean_prob", "clean_prob_A", "clean_prob_B")]
-            table.add_row(row["pair"], _plain(row["image_id"]), *shown, _plain(row["caption"]))
+            table.add_row(row["pair"], Text(row["image_id"]), *shown, Text(row["caption"]))  # Text: no markup
     return table
-
-
-def _plain(text: str) -> str:
-    """Keep square brackets of a caption from being read as markup."""
-    return text.replace("[", r"\[")
