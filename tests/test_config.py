@@ -186,6 +186,9 @@ def test_merge_leaves_its_inputs_alone() -> None:
         (["model.dim=10"], r"`model.dim` \(10\) must be a multiple of `method.refiner_heads` \(4\)"),
         (["method.memory_size=4"], r"`method.memory_size` \(4\) must be at least `method.num_neighbors` \(5\)"),
         (["noise.oracle=true"], "`noise.oracle` needs a `noise.index`"),
+        (["noise.ratio=0.4"], r"`noise.ratio` \(0\.4\) is declared without a `noise.index`"),
+        (["model.gpo_position_dim=31"], r"`model.gpo_position_dim` \(31\) must be even"),
+        (["train.learning_rate=1e38"], "`train.learning_rate` must be at most 1e\\+30"),
     ],
 )
 def test_settings_that_contradict_each_other(overrides: list[str], said: str) -> None:

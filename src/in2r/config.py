@@ -130,6 +130,8 @@ def _fault(value: Any, kind: Any, limits: Mapping[str, Any]) -> str:
     if (low is not None and value < low) or (high is not None and value > high):
         if high is None:
             return f"at least {low}"
+        if low is None:
+            return f"at most {high:g}"
         return f"in [{low}, {high}]"
     return ""
 

@@ -81,7 +81,7 @@ class TrainConfig:
     epochs: int = key(45, "epochs in all, the warm-up's included (paper: 5 + 40)", low=1)
     batch_size: int = key(128, "pairs in a batch (paper)", low=2)
     optimizer: Literal["adam", "adamw"] = key("adam", "optimiser (paper: Adam; released code: AdamW)")
-    learning_rate: float = key(5e-4, "learning rate (paper)", above=0)
+    learning_rate: float = key(5e-4, "learning rate (paper)", above=0, high=1e30)
     weight_decay: float = key(0.0, "decay of AdamW (released code: 1e-4)", low=0)
     schedule: Literal["cosine", "step"] = key("cosine", "cosine over all epochs, set per epoch (paper); or step")
     step_epochs: int = key(15, "schedule step: epochs between two cuts (released code)", low=1)
@@ -188,3 +188,12 @@ def _check(config: RunConfig) -> None:
             )
     if config.noise.oracle and config.noise.index is None:
         raise InputError("configuration: `noise.oracle` needs a `noise.index` to know the truth from")
+    if config.noise.ratio and config.noise.index is None:
+        raise InputError(
+            f"configuration: `noise.ratio` ({config.noise.ratio:g}) is declared without a `noise.index`, so nothing "
+            "would be mismatched; `in2r noise make` creates one"
+        )
+    if config.model.gpo_position_dim % 2:
+        raise InputError(
+            f"configuration: `model.gpo_position_dim` ({config.model.gpo_position_dim}) must be even: sines and cosines"
+        )
