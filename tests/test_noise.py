@@ -1,6 +1,7 @@
 import argparse
 import json
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -35,9 +36,7 @@ def test_an_index_moves_at_most_the_ratio_and_only_permutes(counts, ratio, level
     else:
         mapped = {image: set(index[own == image]) for image in range(len(counts))}
         assert all(len(partners) == 1 for partners in mapped.values())
-        assert sorted(partner for partners in mapped.values() for partner in partners) == list(
-            range(len(counts))
-        )
+        assert sorted(partner for partners in mapped.values() for partner in partners) == list(range(len(counts)))
         assert sum(partners != {image} for image, partners in mapped.items()) <= int(ratio * len(counts))
 
 
@@ -162,13 +161,26 @@ def test_files_that_are_no_index_are_refused(tmp_path):
         with pytest.raises(InputError, match=name) as error:
             load_index(tmp_path / name, FIVE)
         assert "\n" not in str(error.value)
+        assert "unsafe" not in str(error.value)
+
+
+def test_a_write_that_fails_loses_neither_index_nor_record(tmp_path, monkeypatch):
+    noise = NoiseIndex(make_index(FIVE, 0.2, "caption", 0), FIVE, "caption", 0.2, 0)
+    path = save_index(tmp_path / "n", noise)
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np, "save", full)
+    with pytest.raises(OSError, match="No space left"):
+        save_index(path, replace(noise, seed=1))
+    loaded = load_index(path, FIVE, ratio=0.2)
+    assert (loaded.sha256, loaded.nominal, loaded.seed) == (noise.sha256, 0.2, 0)
 
 
 @pytest.mark.parametrize("record", [True, False])
 def test_wrong_declarations_are_refused(tmp_path, record):
-    path = save_index(
-        tmp_path / "n", NoiseIndex(make_index(FIVE, 0.2, "caption", 0), FIVE, "caption", 0.2, 0)
-    )
+    path = save_index(tmp_path / "n", NoiseIndex(make_index(FIVE, 0.2, "caption", 0), FIVE, "caption", 0.2, 0))
     if not record:
         sidecar_path(path).unlink()
     with pytest.raises(InputError, match=r"realised 0\.\d{4}, declared 0\.8"):
@@ -180,9 +192,7 @@ def test_wrong_declarations_are_refused(tmp_path, record):
 
 
 def test_record_of_another_index_is_refused(tmp_path):
-    path = save_index(
-        tmp_path / "n", NoiseIndex(make_index(FIVE, 0.2, "caption", 0), FIVE, "caption", 0.2, 0)
-    )
+    path = save_index(tmp_path / "n", NoiseIndex(make_index(FIVE, 0.2, "caption", 0), FIVE, "caption", 0.2, 0))
     np.save(path, make_index(FIVE, 0.4, "caption", 0))
     with pytest.raises(InputError, match=r"not the index that n\.npy\.json describes"):
         load_index(path, FIVE)

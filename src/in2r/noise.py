@@ -21,9 +21,7 @@ from in2r.seeds import numpy_generator
 
 Level = Literal["caption", "image", "none", "unknown"]
 Index = npt.NDArray[np.int64]
-_TOLERANCE = (
-    0.02  # by how much the realised share may stay below the declared one (fixed points are not removed)
-)
+_TOLERANCE = 0.02  # by how much the realised share may stay below the declared one (fixed points are not removed)
 _log = logging.getLogger(__name__)
 
 
@@ -152,10 +150,10 @@ def sidecar_path(path: str | os.PathLike[str]) -> Path:
 def save_index(path: str | os.PathLike[str], noise: NoiseIndex) -> Path:
     """Write the index as an int64 npy that other code bases read; return the path, which ends in ".npy".
 
-    A JSON record beside it holds level, ratio, seed, hash and statistics; the npy alone can be loaded too.
+    A JSON record beside it holds level, ratio, seed, hash and statistics; the npy alone can be loaded too. A
+    failure between the two leaves an old record beside the new index: its hash does not fit, and loading says so.
     """
     target = npy_path(path)
-    sidecar_path(target).unlink(missing_ok=True)  # an old record must never stand beside a new index
     with atomic_path(target) as temporary:
         np.save(temporary, noise.index.astype("<i8"))
     record = {"level": noise.level, "ratio": noise.nominal, "seed": noise.seed, "sha256": noise.sha256}
@@ -214,13 +212,13 @@ def _read_integers(file: Path) -> npt.NDArray[Any]:
     try:
         array = np.load(file, allow_pickle=False)
     except (ValueError, OSError, EOFError) as error:
-        raise InputError(f"{file}: not a readable npy file ({error})") from None
+        # NumPy's own words on what has no npy header advise to load it unsafely
+        reason = "no npy header" if "pickled" in str(error) else " ".join(str(error).split())
+        raise InputError(f"{file}: not a readable npy file ({reason})") from None
     if not isinstance(array, np.ndarray):
         raise InputError(f"{file}: an archive of several arrays; expected one npy array of integers")
     if array.dtype.kind not in "iu":
-        raise InputError(
-            f"{file}: dtype {array.dtype}; expected integers (an index, not scores or rounded floats)"
-        )
+        raise InputError(f"{file}: dtype {array.dtype}; expected integers (an index, not scores or rounded floats)")
     return array
 
 
@@ -231,9 +229,7 @@ def _expand(file: Path, array: npt.NDArray[Any], own: Index) -> Index:
         raise InputError(f"{file}: {found}; expected {len(own)} (captions) or {images} (images)")
     wrong = np.flatnonzero((array < 0) | (array >= images))
     if len(wrong):
-        raise InputError(
-            f"{file}: entry {wrong[0]} is {array[wrong[0]]}; expected an image number in 0..{images - 1}"
-        )
+        raise InputError(f"{file}: entry {wrong[0]} is {array[wrong[0]]}; expected an image number in 0..{images - 1}")
     index = array.astype(np.int64)
     return index if len(index) == len(own) else index[own]
 
@@ -264,9 +260,7 @@ def _detect_level(index: Index, own: Index) -> Level:
 
 def _declare_level(file: Path, noise: NoiseIndex, level: Literal["caption", "image"]) -> NoiseIndex:
     if noise.level not in (level, "none", "unknown"):
-        raise InputError(
-            f"{file}: {noise.level}-level noise, declared {level}-level; the two must not be mixed"
-        )
+        raise InputError(f"{file}: {noise.level}-level noise, declared {level}-level; the two must not be mixed")
     found: Level = "none" if noise.level == "none" else level
     return replace(noise, level=found)
 
