@@ -70,6 +70,7 @@ def test_a_count_and_dim_header_is_skipped(tmp_path):
         (LINES, 2, r"glove\.txt, line 1: 3 numbers after the word; expected 2"),
         (["the 1 2 3", "dog 1 2"], 3, r"glove\.txt, line 2: 2 finite numbers; expected 3"),
         (["the 1 2 3", "dog 1 nan 2"], 3, r"glove\.txt, line 2: 2 finite numbers; expected 3"),
+        (["the 1 2 3", "dog 1 1e39 2"], 3, r"glove\.txt, line 2: 2 finite numbers; expected 3"),
         (["the 1 2 3", "dog 1 x 2"], 3, r"glove\.txt, line 2: a value that is not a number"),
         (["the 1 2 3"], 3, r"none of the 6 words of the vocabulary is in this file"),
         ([], 3, "none of the 6 words"),

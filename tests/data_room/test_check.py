@@ -76,21 +76,20 @@ def test_every_fault_of_a_precomp_folder_with_its_place(tmp_path, monkeypatch):
 
 
 def test_places_are_few_but_all_are_counted(tmp_path):
+    precomp(tmp_path, "dev", seed=1)
     precomp(tmp_path, "train")
     (tmp_path / "train_caps.txt").write_text("\n" * 20)
     (fault,) = check_data(tmp_path).faults
     assert fault.count == 20
-    assert str(fault).endswith(
-        "20 (train_caps.txt line 1, train_caps.txt line 2, train_caps.txt line 3, ...)"
-    )
+    assert str(fault).endswith("20 (train_caps.txt line 1, train_caps.txt line 2, train_caps.txt line 3, ...)")
 
 
 def test_images_in_several_splits_and_images_without_caption(tmp_path):
     rows = [
         ("0", "a", "train"),
         ("1", "b", "train"),
-        ("1", "c", "test"),
-        ("2", "d", "test"),
+        ("1", "c", "dev"),
+        ("2", "d", "dev"),
         ("3", "e", "train"),
     ]
     table(tmp_path, rows)
@@ -110,7 +109,21 @@ def test_what_cannot_be_opened_is_an_error_of_the_report(tmp_path):
     report = check_data(tmp_path)
     assert [str(fault) for fault in report.faults] == [
         "test_ims.npy: 1 image in test; at least 2 are needed",
-        f"{tmp_path}: no train split",
+        f"{tmp_path}: no train split; training needs one",
+        f"{tmp_path}: no dev split; training needs one",
+    ]
+
+
+def test_dimensions_that_differ_between_splits_are_an_error(tmp_path):
+    precomp(tmp_path, "train")
+    precomp(tmp_path, "dev", seed=1)
+    np.save(tmp_path / "dev_ims.npy", np.arange(40, dtype=np.float32).reshape(4, 2, 5))
+    for split, dim in (("train", 6), ("dev", 7)):
+        np.save(tmp_path / f"{split}_vec.npy", np.ones((20, dim), np.float32))
+    report = check_data(open_data(tmp_path, caption_vectors="vec"))
+    assert [str(fault) for fault in report.faults if fault.level == "error"] == [
+        f"{tmp_path}: the dimension of the features differs: train 3, dev 5",
+        f"{tmp_path}: the dimension of the caption vectors differs: train 6, dev 7",
     ]
 
 
@@ -128,19 +141,18 @@ def test_the_verb_prints_and_returns_the_exit_status(tmp_path, capsys):
         ("1", "[bold]", "train"),
         ("1", "[bold]", "train"),
         ("1", "c", "train"),
+        ("2", "d", "dev"),
+        ("3", "e", "dev"),
     ]
-    table(tmp_path, rows, images=2)
+    table(tmp_path, rows, images=4)
     assert run(["check", tmp_path]) == 0
     out = capsys.readouterr().out
     assert "2 to 3, mean" in out
     assert "warning: train: captions that repeat an earlier one: 1 (pairs.csv line 5)" in out
-    assert out.endswith(f"{tmp_path}: usable\n")
-    np.save(tmp_path / "images.npy", np.array([[np.inf], [1]], np.float32))
+    assert f"{tmp_path}: usable\n" in out
+    np.save(tmp_path / "images.npy", np.array([[np.inf], [1], [2], [3]], np.float32))
     assert run(["check", tmp_path]) == 2
-    assert (
-        "error: images.npy: rows (from 0) with NaN or infinity: 1 (images.npy row 0)"
-        in capsys.readouterr().out
-    )
+    assert "error: images.npy: rows (from 0) with NaN or infinity: 1 (images.npy row 0)" in capsys.readouterr().out
 
 
 def test_help_gives_an_example(capsys):

@@ -47,12 +47,8 @@ def assert_same(before, after, *, ids):
 def test_conversion_keeps_everything(source, tmp_path, kind, monkeypatch):
     monkeypatch.setattr(features_module, "BLOCK_BYTES", 30)
     seen = []
-    convert_precomp(
-        source, tmp_path / "new", kind=kind, caption_vectors="v", progress=lambda *n: seen.append(n)
-    )
-    assert_same(
-        open_data(source, caption_vectors="v"), open_data(tmp_path / "new", caption_vectors=True), ids=True
-    )
+    convert_precomp(source, tmp_path / "new", kind=kind, caption_vectors="v", progress=lambda *n: seen.append(n))
+    assert_same(open_data(source, caption_vectors="v"), open_data(tmp_path / "new", caption_vectors=True), ids=True)
     assert np.load(tmp_path / "new" / "images.npy").shape == (9, 2, 3)
     assert np.load(tmp_path / "new" / "images.npy").dtype == np.float16
     assert seen[-1] == (9, 9)
@@ -106,6 +102,13 @@ def test_features_of_different_shapes_are_refused(source, tmp_path):
     ):
         convert_precomp(source, tmp_path / "new")
     assert list((tmp_path / "new").iterdir()) == []
+
+
+def test_a_pair_table_is_no_precomp_folder(tmp_path):
+    (tmp_path / "pairs.csv").write_text("image,caption\n0,x\n")
+    with pytest.raises(InputError, match=r"no train_ims.npy, .*; expected a precomp folder"):
+        convert_precomp(tmp_path, tmp_path / "new")
+    assert not (tmp_path / "new").exists()
 
 
 def test_wrong_kind_wrong_source_and_missing_pyarrow(source, tmp_path, monkeypatch):

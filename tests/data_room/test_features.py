@@ -69,9 +69,7 @@ def test_blocks_cover_every_item_once_in_order(items, block_bytes):
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
 def test_non_finite_equals_isfinite(dtype):
-    special = np.array(
-        [0, -0.0, 1, -1, np.nan, np.inf, -np.inf, np.finfo(dtype).max, np.finfo(dtype).tiny], dtype
-    )
+    special = np.array([0, -0.0, 1, -1, np.nan, np.inf, -np.inf, np.finfo(dtype).max, np.finfo(dtype).tiny], dtype)
     values = special[:, None, None].repeat(2, axis=1)
     values[:, 0] = 1
     assert non_finite(values).tolist() == (~np.isfinite(special)).tolist()
@@ -124,6 +122,9 @@ def test_missing_cut_off_and_foreign_files_are_refused(tmp_path):
         open_array(path)
     path.write_bytes(b"")
     with pytest.raises(InputError, match="not a readable npy array"):
+        open_array(path)
+    path.write_text("no array at all")
+    with pytest.raises(InputError, match=r"not a readable npy array \(no npy header\)"):
         open_array(path)
     with path.open("wb") as file:
         np.savez(file, a=np.ones(2))

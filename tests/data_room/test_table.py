@@ -22,9 +22,7 @@ RAGGED = [  # images with 1, 2 and 7 captions, mixed, and an image of another sp
 IDS = ["a", "b", "c", "x", "unused"]
 
 
-def write(
-    folder, rows=RAGGED, *, kind="csv", ids=IDS, images=5, regions=2, names=("image", "caption", "split")
-):
+def write(folder, rows=RAGGED, *, kind="csv", ids=IDS, images=5, regions=2, names=("image", "caption", "split")):
     folder.mkdir(exist_ok=True)
     array = np.arange(images * regions * 3, dtype=np.float32).reshape(images, regions, 3)
     np.save(folder / "images.npy", array)
@@ -93,12 +91,21 @@ def test_other_names_of_files_columns_and_splits(tmp_path):
     (tmp_path / "pairs.csv").rename(tmp_path / "mine.csv")
     (tmp_path / "images.npy").rename(tmp_path / "feats.npy")
     columns = {"image": "file", "caption": "text", "split": "part"}
-    (tmp_path / "data.json").write_text(
-        json.dumps({"table": "mine.csv", "features": "feats.npy", "columns": columns})
-    )
+    (tmp_path / "data.json").write_text(json.dumps({"table": "mine.csv", "features": "feats.npy", "columns": columns}))
     data = open_data(tmp_path)
     assert data.split("dev").captions == ["cap"]
     assert data.split_names == ("train", "dev")
+    write(tmp_path / "testall", [("a", "cap", "testall"), ("b", "cup", "train")])
+    assert open_data(tmp_path / "testall").split("test").captions == ["cap"]
+
+
+@pytest.mark.parametrize("name", ["image_lengths.npy", "image_ids.txt"])
+def test_a_link_that_leads_nowhere_is_not_taken_for_an_absent_file(tmp_path, name):
+    write(tmp_path, ids=None if name == "image_lengths.npy" else IDS)
+    (tmp_path / name).unlink(missing_ok=True)
+    (tmp_path / name).symlink_to(tmp_path / "moved")
+    with pytest.raises(InputError, match=rf"{name}: no such file"):
+        open_data(tmp_path)
 
 
 def test_lengths_become_masks(tmp_path):

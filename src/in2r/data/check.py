@@ -103,8 +103,10 @@ def check_data(data: DataSource | str | os.PathLike[str], *, progress: Progress 
         _check_twins(report, pairs, hashes, seen)
         if pairs.caption_vectors is not None:
             _check_features(report, pairs.caption_vectors, progress)
-    if "train" not in source.split_names:
-        report.faults.append(Fault("error", f"{source.path}: no train split"))
+    for name in ("train", "dev"):
+        if name not in source.split_names:
+            report.faults.append(Fault("error", f"{source.path}: no {name} split; training needs one"))
+    _check_dims(report)
     if isinstance(source, TableSource):
         _check_table(report, source)
     return report
@@ -124,6 +126,17 @@ def _summary(pairs: PairSet) -> SplitSummary:
         vector_dim=None if vectors is None else vectors.dim,
         captions_per_image=(int(counts.min()), float(counts.mean()), int(counts.max())),
     )
+
+
+def _check_dims(report: CheckReport) -> None:
+    """One encoder reads all splits: their features need one dimension (the number of regions may differ)."""
+    for what, dims in (
+        ("features", {split.name: split.dim for split in report.splits}),
+        ("caption vectors", {split.name: split.vector_dim for split in report.splits}),
+    ):
+        if len(set(dims.values())) > 1:
+            named = ", ".join(f"{name} {dim}" for name, dim in dims.items())
+            report.faults.append(Fault("error", f"{report.path}: the dimension of the {what} differs: {named}"))
 
 
 def _check_captions(report: CheckReport, source: DataSource, pairs: PairSet) -> None:
@@ -183,6 +196,4 @@ def _check_table(report: CheckReport, source: TableSource) -> None:
     report.add("error", f"{source.path}: images that lie in several splits", len(shared), places)
     unused = source.images_without_caption()
     if unused:
-        report.faults.append(
-            Fault("warning", f"{source.path}: {unused} images without caption are left out", unused)
-        )
+        report.faults.append(Fault("warning", f"{source.path}: {unused} images without caption are left out", unused))

@@ -50,6 +50,8 @@ def convert_precomp(
         raise InputError(f"{folder}: is not empty; give a new folder")
     data = open_data(source, layout="precomp", dev_rule=dev_rule, caption_vectors=caption_vectors)
     splits = [data.split(name) for name in data.split_names]
+    if not splits:
+        raise InputError(f"{source}: no train_ims.npy, dev_ims.npy or test_ims.npy; expected a precomp folder")
     for pairs in splits:
         require_usable(pairs)
     if kind == "parquet":
@@ -68,9 +70,7 @@ def convert_precomp(
         _write_table(path, kind, _columns(splits, ids))
 
 
-def _write_features(
-    path: Path, parts: Sequence[Features], progress: Callable[[int, int], None] | None
-) -> None:
+def _write_features(path: Path, parts: Sequence[Features], progress: Callable[[int, int], None] | None) -> None:
     """Write parts one after another, block by block; single regions as (rows, dim)."""
     shapes = {part.array.shape[1:] for part in parts}
     if len(shapes) > 1:
@@ -81,9 +81,7 @@ def _write_features(
     shape = (total, dim) if regions == 1 else (total, regions, dim)
     done = 0
     with atomic_path(path) as temporary:
-        out = open_memmap(
-            temporary, mode="w+", dtype=np.result_type(*(p.array.dtype for p in parts)), shape=shape
-        )
+        out = open_memmap(temporary, mode="w+", dtype=np.result_type(*(p.array.dtype for p in parts)), shape=shape)
         for part in parts:
             for rows, values in part.blocks():
                 out[done : done + len(rows)] = values.reshape(len(rows), *shape[1:])

@@ -87,6 +87,8 @@ def open_npy(path: Path) -> NDArray[Any]:
         raise InputError(f"{path}: no such file") from None
     except (ValueError, OSError, EOFError) as error:
         reason = " ".join(str(error).split()) or "cut off"
+        if "pickle" in reason:  # NumPy's own words would advise to load it unsafely
+            reason = "no npy header"
         raise InputError(f"{path}: not a readable npy array ({reason}); write it with numpy.save") from None
     if not isinstance(mapped, np.ndarray):
         raise InputError(f"{path}: not an npy array; write it with numpy.save")
@@ -101,9 +103,7 @@ def open_array(path: Path) -> NDArray[Any]:
     """
     array = open_npy(path)
     if array.dtype not in (np.float16, np.float32):
-        raise InputError(
-            f"{path}: dtype {array.dtype}; features are float16 or float32 (array.astype('float32'))"
-        )
+        raise InputError(f"{path}: dtype {array.dtype}; features are float16 or float32 (array.astype('float32'))")
     if array.ndim not in (2, 3) or 0 in array.shape[1:]:
         raise InputError(f"{path}: shape {array.shape}; expected (rows, regions, dim) or (rows, dim)")
     if not array.flags.c_contiguous:

@@ -25,7 +25,7 @@ from in2r.seeds import numpy_generator
 
 log = logging.getLogger(__name__)
 
-DEV_NAMES = {"val": "dev", "valid": "dev", "validation": "dev"}
+OTHER_NAMES = {"val": "dev", "valid": "dev", "validation": "dev", "testall": "test"}
 HELD_OUT = 10
 """Without a split column one image in ten is drawn for dev and one in ten for test."""
 
@@ -42,9 +42,7 @@ class TableSource:
         split_seed: int = 0,
     ) -> None:
         if dev_rule == "ncr":
-            raise InputError(
-                f"{path}: dev_rule=ncr belongs to precomp folders; a pair table's dev split is used whole"
-            )
+            raise InputError(f"{path}: dev_rule=ncr belongs to precomp folders; a pair table's dev split is used whole")
         self.path = path
         self._layout = find_layout(path)
         rows = self._read_rows(wants_captions=not caption_vectors)
@@ -73,9 +71,7 @@ class TableSource:
         name = canonical_split(name)
         chosen = self._rows_of(name)
         if len(chosen) == 0:
-            raise InputError(
-                f"{self._layout.table}: no row belongs to {name}; there are {', '.join(self.split_names)}"
-            )
+            raise InputError(f"{self._layout.table}: no row belongs to {name}; there are {', '.join(self.split_names)}")
         rows, image_of_caption = np.unique(self._image_rows[chosen], return_inverse=True)
         lengths = None if self._lengths is None else self._lengths[rows]
         images = Features(self._array, rows, lengths, self._layout.features.name)
@@ -159,9 +155,7 @@ class TableSource:
         raise InputError(f"{self._layout.table}: line {line}: image {unknown!r}; expected {expected}")
 
     def _read_split(self, given: list[str]) -> NDArray[np.int64]:
-        number_of = {
-            name: SPLITS.index(canonical_split(DEV_NAMES.get(name, name))) for name in [*SPLITS, *DEV_NAMES]
-        }
+        number_of = {name: SPLITS.index(OTHER_NAMES.get(name, name)) for name in [*SPLITS, *OTHER_NAMES]}
         unknown = next((row for row, name in enumerate(given) if name not in number_of), None)
         if unknown is not None:
             place = f"{self._layout.table}: line {self._lines[unknown]}"
@@ -171,9 +165,7 @@ class TableSource:
     def _draw_split(self, seed: int) -> NDArray[np.int64]:
         images = np.unique(self._image_rows)
         if len(images) < len(SPLITS):
-            raise InputError(
-                f"{self._layout.table}: {len(images)} images; a split can be drawn from 3 or more"
-            )
+            raise InputError(f"{self._layout.table}: {len(images)} images; a split can be drawn from 3 or more")
         held_out = max(1, len(images) // HELD_OUT)
         drawn = numpy_generator(seed, "split").permutation(images)
         split_of_row = np.zeros(len(self._array), dtype=np.int64)

@@ -1,5 +1,6 @@
 """Which files of a folder hold the pair table and its parts, and the small ones of them."""
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,9 +44,7 @@ def find_layout(folder: Path) -> Layout:
     tables = [named["table"]] if "table" in named else [name for name in TABLES if (folder / name).is_file()]
     if len(tables) != 1:
         found = " and ".join(tables) or "none of them"
-        raise InputError(
-            f"{folder}: found {found}; expected one of {', '.join(TABLES)}, or its name in data.json"
-        )
+        raise InputError(f"{folder}: found {found}; expected one of {', '.join(TABLES)}, or its name in data.json")
     files = {key: folder / named.get(key, name) for key, name in FILES.items()}
     for key in ("lengths", "image_ids"):
         if key in named and not files[key].is_file():
@@ -53,8 +52,9 @@ def find_layout(folder: Path) -> Layout:
     return Layout(
         table=folder / tables[0],
         features=files["features"],
-        lengths=files["lengths"] if files["lengths"].is_file() else None,
-        image_ids=files["image_ids"] if files["image_ids"].is_file() else None,
+        # lexists: a link that leads nowhere is a fault to be named, not a part that is absent
+        lengths=files["lengths"] if os.path.lexists(files["lengths"]) else None,
+        image_ids=files["image_ids"] if os.path.lexists(files["image_ids"]) else None,
         caption_vectors=files["caption_vectors"],
         columns={name: columns.get(name, name) for name in ("image", "caption", "split")},
     )

@@ -83,9 +83,7 @@ def load_word_vectors(
     return matrix, Coverage(len(spellings), found, retried, file.name, digest.hexdigest())
 
 
-def _read(
-    file: Path, wanted: set[bytes], dim: int, digest: "hashlib._Hash"
-) -> dict[bytes, NDArray[np.float32]]:
+def _read(file: Path, wanted: set[bytes], dim: int, digest: "hashlib._Hash") -> dict[bytes, NDArray[np.float32]]:
     """Return the vectors of the wanted words, the first where a word comes twice; hash the file as well."""
     vectors: dict[bytes, NDArray[np.float32]] = {}
     with file.open("rb") as lines:
@@ -106,17 +104,16 @@ def _check_columns(file: Path, line: bytes, dim: int) -> None:
     columns = len(line.split()) - 1
     header = columns == 1 and line.split()[1] == str(dim).encode()
     if columns != dim and not header:
-        raise InputError(
-            f"{file}, line 1: {columns} numbers after the word; expected {dim} (`model.word_dim`)"
-        )
+        raise InputError(f"{file}, line 1: {columns} numbers after the word; expected {dim} (`model.word_dim`)")
 
 
 def _numbers(place: str, values: list[bytes], dim: int) -> NDArray[np.float32]:
     try:
-        vector = np.array(values, dtype=np.float64)
+        with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite and is refused
+            vector = np.array(values, dtype=np.float64).astype(np.float32)
     except ValueError:
         raise InputError(f"{place}: a value that is not a number; expected {dim} numbers") from None
     finite = int(np.isfinite(vector).sum())
     if finite != dim:
         raise InputError(f"{place}: {finite} finite numbers; expected {dim}")
-    return vector.astype(np.float32)
+    return vector
