@@ -1,6 +1,7 @@
 """Recall of a split in three rows; divergence; what cannot be trained on."""
 
 import logging
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from in2r.data.features import Features
 from in2r.data.pairs import PairSet
+from in2r.data.vocabulary import Vocabulary
 from in2r.engine.checkpoint import checkpoints
 from in2r.engine.device import resolve_device
 from in2r.engine.evaluation import evaluate_split
@@ -201,6 +203,32 @@ def test_features_that_are_not_finite(own: Path, tmp_path: Path, file: str, valu
 
     change(own / file, spoil)
     refused(tmp_path, settings(own), rf"{file}.*row 3")
+
+
+def test_a_vocabulary_of_other_words(own: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file = tmp_path / "words.json"
+    overrides = (f"data.vocabulary={file}", "train.epochs=1")
+    Vocabulary.build(["zebra stripe"], min_count=1).save(file)
+    refused(tmp_path, settings(own, "sce", *overrides, words=True), r"words\.json: holds no word of the training capt")
+    Vocabulary.build(["zebra dog"], min_count=1).save(file)
+    start_run(tmp_path / "run", settings(own, "sce", *overrides, words=True))
+    assert re.search(r"words\.json: \d\d % of the words in the training captions are not in it", caplog.text)
+
+
+@pytest.mark.parametrize("file", ["dev_ims.npy", "dev_vecs.npy"])
+def test_another_dimension_in_another_split(own: Path, tmp_path: Path, file: str) -> None:
+    change(own / file, lambda a: np.concatenate([a, a], axis=-1))
+    dim = {"dev_ims.npy": 8, "dev_vecs.npy": 6}[file]
+    refused(tmp_path, settings(own), rf"{file}: dim {2 * dim}, but {file.replace('dev', 'train')} has {dim}")
+
+
+def test_an_image_in_several_splits(tmp_path: Path) -> None:
+    folder = tmp_path / "table"
+    folder.mkdir()
+    np.save(folder / "images.npy", np.ones((4, 2), np.float32))
+    rows = [f"{image}\ta dog\t{split}\n" for split in ("train", "dev") for image in range(3)]
+    (folder / "pairs.tsv").write_text("image\tcaption\tsplit\n" + "".join(rows), encoding="utf-8")
+    refused(tmp_path, settings(folder, words=True), r"table: 3 images lie in several splits \(image 0 in line \d\)")
 
 
 def test_caption_text_where_there_is_none(own: Path, tmp_path: Path) -> None:

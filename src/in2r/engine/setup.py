@@ -10,6 +10,7 @@ import torch
 from in2r.build import Inputs, text_kind
 from in2r.data.features import Features, require_finite
 from in2r.data.pairs import DataSource, PairSet, open_data
+from in2r.data.table import TableSource
 from in2r.data.vocabulary import PackedTokens, Vocabulary
 from in2r.engine.settings import RunConfig
 from in2r.engine.training_data import TrainingData
@@ -40,9 +41,12 @@ class Setup:
         return self.vocabulary.encode(split.captions)
 
     def split(self, name: str) -> PairSet:
-        """Open a split, checked."""
+        """Open a split, checked; its features have the dimensions of the training split's."""
         split = self.source.split(name)
         check_split(split, self.vocabulary is None)
+        _require_same_dim(split.images, self.train.images)
+        if self.vocabulary is None:
+            _require_same_dim(split.caption_vectors, self.train.caption_vectors)
         return split
 
     def training_data(self) -> TrainingData:
@@ -54,9 +58,12 @@ class Setup:
             pairs = pairs[torch.as_tensor(self.noise.clean)]
         if len(pairs) < 2:
             raise InputError(f"{self.source.path}: {len(pairs)} training pairs, at least two are needed")
+        texts = self.texts(self.train)
+        if isinstance(texts, PackedTokens):
+            self._say_unknown(texts.unknown_share)
         return TrainingData(
             images=self.train.images,
-            texts=self.texts(self.train),
+            texts=texts,
             image_of_pair=torch.as_tensor(given),
             pairs=pairs,
             device=self.device,
@@ -65,6 +72,14 @@ class Setup:
             vocabulary_size=0 if self.vocabulary is None else len(self.vocabulary),
             mask_id=0 if self.vocabulary is None else self.vocabulary.mask_id,
         )
+
+    def _say_unknown(self, share: float) -> None:
+        """Refuse a vocabulary that knows no word of the training captions; say when it knows less than half."""
+        words = self.config.data.vocabulary or "the vocabulary"
+        if share == 1:
+            raise InputError(f"{words}: holds no word of the training captions in {self.source.path}")
+        if share > 0.5:
+            log.warning("%s: %.0f %% of the words in the training captions are not in it", words, 100 * share)
 
     def noise_record(self) -> dict[str, Any] | None:
         """Describe the injected noise for results, or None."""
@@ -105,6 +120,7 @@ def open_setup(
         caption_vectors=True if data.caption_vectors == "auto" else data.caption_vectors,
         split_seed=data.split_seed,
     )
+    _refuse_shared_images(source)
     train = source.split("train")
     kind = text_kind(config.model, "vectors" if train.caption_vectors is not None else "words")
     check_split(train, kind == "vectors", scan)
@@ -125,6 +141,25 @@ def open_setup(
         assert train.caption_vectors is not None
         inputs = Inputs(train.images.dim, "vectors", train.caption_vectors.dim)
     return Setup(config, source, train, vocabulary if kind == "words" else None, noise, inputs, device)
+
+
+def _refuse_shared_images(source: DataSource) -> None:
+    """Refuse what would be tested on images it was trained on; a precomp folder has no ids that could tell."""
+    if isinstance(source, TableSource):
+        shared = source.images_in_several_splits()
+        if shared:
+            image, line = shared[0]
+            raise InputError(
+                f"{source.path}: {len(shared)} images lie in several splits (image {image} in line {line}); all "
+                "captions of an image belong to one"
+            )
+
+
+def _require_same_dim(found: Features | None, trained: Features | None) -> None:
+    assert found is not None
+    assert trained is not None
+    if found.dim != trained.dim:
+        raise InputError(f"{found.source}: dim {found.dim}, but {trained.source} has {trained.dim}")
 
 
 def check_split(split: PairSet, vectors: bool, scan: bool = True) -> None:
