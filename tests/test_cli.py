@@ -9,7 +9,14 @@ import pytest
 import in2r
 from in2r.cli.main import main
 
-SMALL = ["model.dim=16", "model.word_dim=8", "train.epochs=3", "method.warmup_epochs=1", "train.device=cpu"]
+SMALL = [
+    "model.dim=16",
+    "model.word_dim=8",
+    "train.epochs=3",
+    "method.warmup_epochs=1",
+    "train.device=cpu",
+    "partition.single_mode=split",
+]
 
 
 @pytest.fixture(scope="module")
