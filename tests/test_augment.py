@@ -61,9 +61,7 @@ def test_random_words_are_all_ordinary_words_but_mask():
 
 
 def test_deleted_words_leave_the_order_of_the_others():
-    ids, mask = captions(
-        [12] * 200
-    )  # words 10, 11, ..., so that exchanged ones (4 to 9) can be told from them
+    ids, mask = captions([12] * 200)  # words 10, 11, ..., so that exchanged ones (4 to 9) can be told from them
     new, kept = augment_words(ids, mask, generator(3), 10, MASK_ID, 0.5)
     for row in new.tolist():
         survivors = [token for token in row if token >= 10]

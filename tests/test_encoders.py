@@ -6,18 +6,14 @@ import torch
 
 from in2r.encoders import Centering, DualEncoder, RegionEncoder, VectorEncoder, WordEncoder, unit_norm
 
-REFERENCE = {
-    k: torch.from_numpy(v) for k, v in np.load(Path(__file__).parent / "data" / "encoders.npz").items()
-}
+REFERENCE = {k: torch.from_numpy(v) for k, v in np.load(Path(__file__).parent / "data" / "encoders.npz").items()}
 LOOSE = {"rtol": 1e-5, "atol": 1e-6}
 
 
 def parameters(part):
     prefix = f"{part}.param."
     unused = f"{prefix}mlp.bns.1"  # created but never applied in the reference
-    return {
-        k[len(prefix) :]: v for k, v in REFERENCE.items() if k.startswith(prefix) and not k.startswith(unused)
-    }
+    return {k[len(prefix) :]: v for k, v in REFERENCE.items() if k.startswith(prefix) and not k.startswith(unused)}
 
 
 def leading(lengths, entries):

@@ -44,9 +44,7 @@ def test_triplet_ignores_marked_negatives_but_never_the_given_pair():
     ignore = torch.zeros(3, 3, dtype=torch.bool)
     ignore[1, 0] = True  # the hardest negative of row 1 and of column 0
     # row 1 falls to 0.2-0.3+0.2 = 0.1, column 0 to 0
-    torch.testing.assert_close(
-        triplet_loss(SIMS_3, ignore=ignore, reduction="none"), torch.tensor([0.1, 0.4, 0.0])
-    )
+    torch.testing.assert_close(triplet_loss(SIMS_3, ignore=ignore, reduction="none"), torch.tensor([0.1, 0.4, 0.0]))
     torch.testing.assert_close(
         triplet_loss(SIMS_3, ignore=ignore | torch.eye(3, dtype=torch.bool)),
         triplet_loss(SIMS_3, ignore=ignore),
@@ -56,12 +54,8 @@ def test_triplet_ignores_marked_negatives_but_never_the_given_pair():
 def test_triplet_equals_the_reference():
     sims = reference("similarity")
     torch.testing.assert_close(triplet_loss(sims), reference("triplet_hardest"), rtol=1e-5, atol=0)
-    torch.testing.assert_close(
-        triplet_loss(sims, negatives="mean"), reference("triplet_mean"), rtol=1e-5, atol=0
-    )
-    torch.testing.assert_close(
-        triplet_loss(sims, negatives="mean", reduction="none"), reference("triplet_per_sample")
-    )
+    torch.testing.assert_close(triplet_loss(sims, negatives="mean"), reference("triplet_mean"), rtol=1e-5, atol=0)
+    torch.testing.assert_close(triplet_loss(sims, negatives="mean", reduction="none"), reference("triplet_per_sample"))
 
 
 @pytest.mark.parametrize("negatives", ["hardest", "mean"])
@@ -205,9 +199,7 @@ def test_rectification_over_more_candidates_than_the_batch():
 
 def test_rectification_gradients_reach_similarity_and_targets():
     def loss(sims, raw_i2t, raw_t2i):
-        return rectification_loss(
-            sims, raw_i2t.softmax(1), raw_t2i.softmax(1), temperature=0.5, reduction="none"
-        )
+        return rectification_loss(sims, raw_i2t.softmax(1), raw_t2i.softmax(1), temperature=0.5, reduction="none")
 
     inputs = tuple(random_sims(4, seed).requires_grad_() for seed in range(3))
     assert gradcheck(loss, inputs)

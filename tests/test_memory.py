@@ -9,9 +9,7 @@ from hypothesis import strategies as st
 
 from in2r.memory import MemoryBank
 
-REFERENCE = {
-    k: torch.from_numpy(v) for k, v in np.load(Path(__file__).parent / "data" / "memory.npz").items()
-}
+REFERENCE = {k: torch.from_numpy(v) for k, v in np.load(Path(__file__).parent / "data" / "memory.npz").items()}
 
 
 def vectors(count, dim=4, seed=0):
@@ -56,9 +54,7 @@ def test_equals_the_reference():
         ("text", "images", "memory.out.mean_image_prototype_top3_unit_norm_text_query"),
     ]:
         mean = getattr(bank.nearest(query, 3, by=by), side).mean(1)
-        torch.testing.assert_close(
-            mean / mean.norm(dim=1, keepdim=True), REFERENCE[name], rtol=1e-5, atol=1e-6
-        )
+        torch.testing.assert_close(mean / mean.norm(dim=1, keepdim=True), REFERENCE[name], rtol=1e-5, atol=1e-6)
 
 
 def test_starts_empty():
@@ -140,9 +136,7 @@ def test_excluded_entries_never_appear(excluded, ids):
     everything = bank.nearest(query, 12)
     for row in range(3):
         groups = everything.groups[row].tolist()
-        allowed = [
-            j for j in range(12) if groups[j] not in excluded[row] and everything.ids[row, j] != ids[row]
-        ]
+        allowed = [j for j in range(12) if groups[j] not in excluded[row] and everything.ids[row, j] != ids[row]]
         assert found.ids[row, : len(allowed)].tolist() == everything.ids[row, allowed].tolist()
         assert torch.equal(found.scores[row, : len(allowed)], everything.scores[row, allowed])
         assert found.scores[row, len(allowed) :].eq(-torch.inf).all()

@@ -7,9 +7,7 @@ from torch import nn
 
 from in2r.refiners import GraphRefiner, MeanRefiner, Top1Refiner
 
-REFERENCE = {
-    k: torch.from_numpy(v) for k, v in np.load(Path(__file__).parent / "data" / "refiner.npz").items()
-}
+REFERENCE = {k: torch.from_numpy(v) for k, v in np.load(Path(__file__).parent / "data" / "refiner.npz").items()}
 NEIGHBORS = REFERENCE["refiner.in.neighbours"]
 
 
@@ -22,9 +20,7 @@ def refiner():
 
 
 def test_equals_the_reference(refiner):
-    torch.testing.assert_close(
-        refiner(NEIGHBORS), REFERENCE["refiner.out.prototype_unit_norm"], rtol=1e-5, atol=1e-6
-    )
+    torch.testing.assert_close(refiner(NEIGHBORS), REFERENCE["refiner.out.prototype_unit_norm"], rtol=1e-5, atol=1e-6)
 
 
 def test_attention_equals_pytorch(refiner):

@@ -48,9 +48,7 @@ def test_order_does_not_depend_on_the_hash_seed():
     code = "from in2r.data.vocabulary import Vocabulary as V; print(V.build(['b a d c e f g'] * 2, 1).words)"
     other = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"
     environment = {**os.environ, "PYTHONHASHSEED": other}
-    output = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, check=True
-    ).stdout
+    output = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=True).stdout
     assert output.decode().strip() == str(Vocabulary.build(["b a d c e f g"] * 2, 1).words)
 
 
@@ -155,9 +153,7 @@ def test_command_builds_from_the_splits_asked_for_and_never_overwrites(tmp_path,
     def run(*arguments: str) -> None:
         parser = argparse.ArgumentParser()
         cli.register(parser.add_subparsers())
-        args = parser.parse_args(
-            ["vocab", "build", str(tmp_path), "--out", str(tmp_path / "v.json"), *arguments]
-        )
+        args = parser.parse_args(["vocab", "build", str(tmp_path), "--out", str(tmp_path / "v.json"), *arguments])
         assert args.run(args) == 0
 
     run()

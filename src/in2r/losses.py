@@ -161,9 +161,7 @@ def rectification_loss(
         ("target_t2i", target_t2i, similarity_t2i),
     ):
         if target.shape != sims.shape:
-            raise ValueError(
-                f"{name} has shape {tuple(target.shape)}, but its similarity has {tuple(sims.shape)}"
-            )
+            raise ValueError(f"{name} has shape {tuple(target.shape)}, but its similarity has {tuple(sims.shape)}")
     i2t = _at_least_float32(similarity) / temperature
     t2i = _at_least_float32(similarity_t2i) / temperature
     cost = _sce_rows(_at_least_float32(target_i2t), i2t, ce_weight, rce_weight, epsilon)

@@ -47,9 +47,7 @@ def recall_at_k(similarity: Array, image_of_caption: ArrayLike, tolerance: float
     return recalls_from_ranks(*ranks_from_similarity(similarity, image_of_caption, tolerance))
 
 
-def ranks_from_similarity(
-    similarity: Array, image_of_caption: ArrayLike, tolerance: float = 0.0
-) -> tuple[Ints, Ints]:
+def ranks_from_similarity(similarity: Array, image_of_caption: ArrayLike, tolerance: float = 0.0) -> tuple[Ints, Ints]:
     """Ranks of a similarity matrix; arguments and errors as in `recall_at_k`.
 
     Returns:

@@ -26,9 +26,7 @@ class GraphRefiner(nn.Module):
     def __init__(self, dim: int, heads: int = 4, dropout: float = 0.1) -> None:
         super().__init__()
         if heads < 1 or dim % heads:
-            raise InputError(
-                f"refiner: dim {dim} cannot be split into {heads} heads; choose heads that divide it"
-            )
+            raise InputError(f"refiner: dim {dim} cannot be split into {heads} heads; choose heads that divide it")
         self.heads = heads
         self.q_proj = nn.Linear(dim, dim)
         self.k_proj = nn.Linear(dim, dim)

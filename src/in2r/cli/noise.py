@@ -46,21 +46,15 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         help="caption: image ids permuted among captions; image: whole images move (default: caption)",
     )
     make.add_argument("--seed", type=int, default=0)
-    make.add_argument(
-        "--out", type=Path, required=True, help="the npy file; a record NAME.npy.json is put beside it"
-    )
+    make.add_argument("--out", type=Path, required=True, help="the npy file; a record NAME.npy.json is put beside it")
     make.add_argument("--force", action="store_true", help="overwrite the file")
     make.set_defaults(run=run_make)
 
     check = verbs.add_parser("check", help="say what an index file holds and whether it fits")
     check.add_argument("file", type=Path, help="the index file, ours or a foreign one")
     check.add_argument("data", type=Path, help="the data folder")
-    check.add_argument(
-        "--ratio", type=float, help="the ratio you expect; refused if another one was realised"
-    )
-    check.add_argument(
-        "--level", choices=LEVELS, help="the protocol you expect; refused if it is the other one"
-    )
+    check.add_argument("--ratio", type=float, help="the ratio you expect; refused if another one was realised")
+    check.add_argument("--level", choices=LEVELS, help="the protocol you expect; refused if it is the other one")
     check.set_defaults(run=run_check)
     for verb in (make, check):
         verb.add_argument("--split-seed", type=int, default=0, help="as in `data.split_seed` of the run")

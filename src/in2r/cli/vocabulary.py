@@ -14,13 +14,9 @@ EXAMPLE = "example: in2r vocab build data/f30k --out f30k_vocab.json --splits tr
 
 def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the verb `vocab` with build."""
-    parser = subparsers.add_parser(
-        "vocab", help="build a vocabulary file", description=__doc__, epilog=EXAMPLE
-    )
+    parser = subparsers.add_parser("vocab", help="build a vocabulary file", description=__doc__, epilog=EXAMPLE)
     verbs = parser.add_subparsers(dest="vocab_verb", required=True, metavar="VERB")
-    build = verbs.add_parser(
-        "build", help="count the words of the captions and save the frequent ones", epilog=EXAMPLE
-    )
+    build = verbs.add_parser("build", help="count the words of the captions and save the frequent ones", epilog=EXAMPLE)
     build.add_argument("data", type=Path, help="the data folder")
     build.add_argument("--out", type=Path, required=True, help="the JSON file")
     build.add_argument("--min-count", type=int, default=4, help="rarer words become <unk> (default: 4)")
@@ -62,7 +58,5 @@ def _captions(args: argparse.Namespace, split: str) -> Sequence[str]:
 
     captions = open_data(args.data, split_seed=args.split_seed).split(split).captions
     if captions is None:
-        raise InputError(
-            f"{args.data}: split {split} has caption vectors only; a vocabulary needs caption texts"
-        )
+        raise InputError(f"{args.data}: split {split} has caption vectors only; a vocabulary needs caption texts")
     return captions

@@ -53,9 +53,7 @@ def augment_words(
     return new.gather(1, order) * kept_mask, kept_mask
 
 
-def drop_regions(
-    mask: Tensor | None, shape: tuple[int, int], generator: torch.Generator, rate: float = 0.2
-) -> Tensor:
+def drop_regions(mask: Tensor | None, shape: tuple[int, int], generator: torch.Generator, rate: float = 0.2) -> Tensor:
     """Leave out each real region with probability `rate`; at least one stays, so a single one always does.
 
     Args:
@@ -80,7 +78,5 @@ def _uniform(shape: tuple[int, ...], generator: torch.Generator, device: torch.d
 def _never_empty(kept: Tensor, valid: Tensor, draw: Tensor) -> Tensor:
     """Return `kept` among `valid`; where a row would be left with none, its valid item of largest draw."""
     kept = kept & valid
-    last_one = torch.zeros_like(valid).scatter_(
-        1, draw.masked_fill(~valid, -1.0).argmax(1, keepdim=True), True
-    )
+    last_one = torch.zeros_like(valid).scatter_(1, draw.masked_fill(~valid, -1.0).argmax(1, keepdim=True), True)
     return torch.where(kept.any(1, keepdim=True), kept, last_one & valid)

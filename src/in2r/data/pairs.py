@@ -102,9 +102,7 @@ def open_data(
     """
     folder = Path(path)
     if not folder.is_dir():
-        raise InputError(
-            f"{folder}: no such folder; give the folder that holds the features and the captions"
-        )
+        raise InputError(f"{folder}: no such folder; give the folder that holds the features and the captions")
     if dev_rule not in DEV_RULES:
         raise InputError(f"dev_rule {dev_rule!r}: expected one of {', '.join(DEV_RULES)}")
     if layout == "auto":
@@ -161,6 +159,4 @@ def require_usable(pairs: PairSet) -> None:
             raise InputError(f"{pairs.images.source}: {count} {what} but {captions} pairs in {pairs.name}")
     low, high = int(pairs.image_of_caption.min()), int(pairs.image_of_caption.max())
     if low < 0 or high >= images:
-        raise InputError(
-            f"{pairs.images.source}: {pairs.name} has {images} images, but its pairs name {low} to {high}"
-        )
+        raise InputError(f"{pairs.images.source}: {pairs.name} has {images} images, but its pairs name {low} to {high}")

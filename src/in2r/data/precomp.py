@@ -34,9 +34,7 @@ class _Captions:
 class PrecompSource:
     """A precomp folder; images stored once per image or once per caption, judged for each split."""
 
-    def __init__(
-        self, path: Path, *, dev_rule: str = "scan", caption_vectors: str | bool | None = None
-    ) -> None:
+    def __init__(self, path: Path, *, dev_rule: str = "scan", caption_vectors: str | bool | None = None) -> None:
         self.path = path
         self._dev_rule = dev_rule
         if isinstance(caption_vectors, bool):
@@ -66,9 +64,7 @@ class PrecompSource:
         vectors = self._open_vectors(name)
         captions = self._captions(name, None if vectors is None else len(vectors), len(array))
         if vectors is not None and len(vectors) != captions.count:
-            raise InputError(
-                f"{vectors.source}: {len(vectors)} rows but {captions.count} captions in {captions.place}"
-            )
+            raise InputError(f"{vectors.source}: {len(vectors)} rows but {captions.count} captions in {captions.place}")
         step = _row_step(path, array, captions)
         images = Features(array, np.arange(0, len(array), step, dtype=np.int64), source=path.name)
         image_of_caption = np.repeat(np.arange(len(images), dtype=np.int64), captions.per_image)
@@ -102,9 +98,7 @@ class PrecompSource:
         files = [self._file(name, ending) for ending in ("caps.txt", "caps.tsv")]
         found = [path for path in files if path.is_file()]
         if len(found) == 2:
-            raise InputError(
-                f"{files[0]}: beside it lies {files[1].name}; keep the one that belongs to the features"
-            )
+            raise InputError(f"{files[0]}: beside it lies {files[1].name}; keep the one that belongs to the features")
         return found[0] if found else None
 
     def _captions(self, name: str, vectors: int | None, rows: int) -> _Captions:
@@ -113,9 +107,7 @@ class PrecompSource:
             missing = self._file(name, "caps.txt")
             if vectors is None:
                 raise InputError(f"{missing}: no such file; 0 pairs: {rows} rows of images without caption")
-            return _Captions(
-                self._file(name, f"{self._vectors}.npy"), vectors, CAPTIONS_PER_IMAGE, None, None
-            )
+            return _Captions(self._file(name, f"{self._vectors}.npy"), vectors, CAPTIONS_PER_IMAGE, None, None)
         if path.suffix == ".tsv":
             return _read_tsv(path)
         texts = read_lines(path)

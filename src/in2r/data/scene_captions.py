@@ -151,9 +151,7 @@ def _name(rng: random.Random, mention: Mention) -> str:
     thing = mention.things[0]
     nouns = VAGUE if rng.random() < 0.05 else NOUNS[thing.kind]
     noun = nouns[0] if rng.random() < 0.5 else rng.choice(nouns)
-    size = (
-        rng.choice(SIZE_WORDS[thing.size]) if rng.random() < (0.12 if thing.size == "medium" else 0.6) else ""
-    )
+    size = rng.choice(SIZE_WORDS[thing.size]) if rng.random() < (0.12 if thing.size == "medium" else 0.6) else ""
     colour = rng.choice(COLOUR_WORDS[thing.colour]) if rng.random() < 0.92 else ""
     before, after = "", ""
     if rng.random() < (0.08 if thing.texture == "plain" else 0.75):
@@ -183,9 +181,7 @@ def _place(rng: random.Random, mention: Mention) -> str:
         return rng.choice((f"on the {column}", f"at the {column} edge", f"on the {column} side"))
     if column == "middle":
         return rng.choice((f"at the {row}", f"near the {row}", f"at the {row} of the picture"))
-    return rng.choice(
-        (f"in the {row} {column} corner", f"at the {row} {column}", f"on the {column}", f"at the {row}")
-    )
+    return rng.choice((f"in the {row} {column} corner", f"at the {row} {column}", f"on the {column}", f"at the {row}"))
 
 
 def _relation(rng: random.Random, a: Mention, b: Mention) -> str:
@@ -206,9 +202,7 @@ def _one(rng: random.Random, mentions: list[Mention], where: str) -> str:
     a, place = _name(rng, mentions[0]), _place(rng, mentions[0])
     be, lie = mentions[0].be("is", "are"), mentions[0].be(*rng.choice(_VERBS))
     others = len(mentions) - 1
-    rest = rng.choice(
-        ("and something else", "among other things", f"and {_NUMBERS[others]} other kinds of shape")
-    )
+    rest = rng.choice(("and something else", "among other things", f"and {_NUMBERS[others]} other kinds of shape"))
     forms = [
         f"there {be} {a} {place} {where}",
         f"{place} {where} there {be} {a}",

@@ -58,9 +58,7 @@ def _measure(pictures: Pixels) -> Counts:
     edges = _families()[colour] * _DIRECTIONS + _edge_directions(luma)
     shares = [
         _region_shares(colour, _COLOURS),
-        _region_shares(
-            np.where(_edge_strength(luma) > 24, edges, _FAMILIES * _DIRECTIONS), _FAMILIES * _DIRECTIONS
-        ),
+        _region_shares(np.where(_edge_strength(luma) > 24, edges, _FAMILIES * _DIRECTIONS), _FAMILIES * _DIRECTIONS),
         _region_shares(_local_patterns(luma), _PATTERNS),
     ]
     roots = [np.rint(np.sqrt(share) * _SCALE).astype(np.int64) for share in shares]

@@ -88,9 +88,7 @@ def make_scenes(
         with _feature_file(folder / name, len(wanted)) as features:
             for start in range(0, len(wanted), _BLOCK):
                 drawn = [_draw(seed, split, i, fewest, most) for split, i in wanted[start : start + _BLOCK]]
-                features[start : start + len(drawn)] = region_features(
-                    np.stack([pixels for _, pixels in drawn])
-                )
+                features[start : start + len(drawn)] = region_features(np.stack([pixels for _, pixels in drawn]))
                 for image, pixels in drawn:
                     save_picture(folder / "pictures" / image.split / f"{image.id}.png", pixels)
                     images.append(image)
@@ -151,9 +149,7 @@ def _write_precomp(folder: Path, images: list[_Image]) -> None:
     for split in dict.fromkeys(image.split for image in images):
         members = [image for image in images if image.split == split]
         write_text(folder / f"{split}_ids.txt", _lines([image.id for image in members]))
-        write_text(
-            folder / f"{split}_caps.txt", _lines([line for image in members for line in image.captions])
-        )
+        write_text(folder / f"{split}_caps.txt", _lines([line for image in members for line in image.captions]))
 
 
 def _write_table(folder: Path, images: list[_Image]) -> None:
@@ -166,9 +162,7 @@ def _lines(lines: list[str]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _write_record(
-    folder: Path, seed: int, counts: dict[str, int], said: tuple[int, int], images: list[_Image]
-) -> None:
+def _write_record(folder: Path, seed: int, counts: dict[str, int], said: tuple[int, int], images: list[_Image]) -> None:
     """Write scenes.json, one image a line."""
     head = {"version": VERSION, "seed": seed, **counts, "captions_per_image": said, "side": SIDE}
     drawn = ",\n".join(image.record() for image in images)

@@ -72,9 +72,7 @@ class Vocabulary:
         """
         ordered = tuple(words)
         if ordered[:4] != SPECIALS:
-            raise InputError(
-                f"vocabulary starts with {' '.join(ordered[:4])!r}; expected {' '.join(SPECIALS)!r}"
-            )
+            raise InputError(f"vocabulary starts with {' '.join(ordered[:4])!r}; expected {' '.join(SPECIALS)!r}")
         self.words: tuple[str, ...] = ordered if MASK in ordered else (*ordered, MASK)
         self._ids = {word: number for number, word in enumerate(self.words)}
         if len(self._ids) != len(self.words):
@@ -158,9 +156,7 @@ def _ordered_words(value: Any) -> list[str]:
     missing = next((number for number in range(len(table)) if number not in by_number), None)
     if missing is not None:
         last = len(table) - 1
-        raise InputError(
-            f"no word has id {missing}; expected {len(table)} words with ids 0..{last}, once each"
-        )
+        raise InputError(f"no word has id {missing}; expected {len(table)} words with ids 0..{last}, once each")
     words = [by_number[number] for number in range(len(table))]
     if value.get("idx", len(words)) != len(words):
         raise InputError(f'"idx" is {value["idx"]}, but "word2idx" has {len(words)} words')
