@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from in2r.cli import vocabulary as cli
 from in2r.data.tokenizer import tokenize
-from in2r.data.vocabulary import SPECIALS, PackedTokens, Vocabulary
+from in2r.data.vocabulary import MAX_WORDS, SPECIALS, PackedTokens, Vocabulary
 from in2r.errors import InputError
 
 CAPTIONS = ["A dog runs.", "A dog, a cat.", "The cat sleeps", "", "…"]
@@ -60,6 +60,12 @@ def test_encoding_by_hand():
     assert packed.unknown_share == 1 / 5
     assert small().encode(["a a a a"], max_length=2).ids.tolist() == [1, 4, 4, 2]
     assert small().encode([""]).unknown_share == 0
+
+
+def test_a_caption_as_long_as_a_page_is_cut_and_said(caplog):
+    packed = small().encode(["a", "dog " * 20_000, "a " * MAX_WORDS])
+    assert np.diff(packed.offsets).tolist() == [3, MAX_WORDS + 2, MAX_WORDS + 2]
+    assert f"1 captions were cut to {MAX_WORDS} words, the first is number 1" in caplog.text
 
 
 def test_gathering_by_hand():

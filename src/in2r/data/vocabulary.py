@@ -1,6 +1,7 @@
 """Words and their numbers, and captions as packed integers."""
 
 import hashlib
+import logging
 import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -19,6 +20,10 @@ from in2r.files import read_json, write_json
 
 SPECIALS = ("<pad>", "<start>", "<end>", "<unk>")
 MASK = "<mask>"
+MAX_WORDS = 256
+"""Longer captions are cut: memory grows with the square of the longest one, and one web page among the captions would
+end a run. The captions of the field's data sets have fewer than 100 words."""
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,20 +113,25 @@ class Vocabulary:
         kept = sorted((-count, word) for word, count in counts.items() if count >= min_count)
         return cls([*SPECIALS, *(word for _, word in kept if word not in SPECIALS)])
 
-    def encode(self, captions: Iterable[str | Sequence[str]], max_length: int | None = None) -> PackedTokens:
+    def encode(self, captions: Iterable[str | Sequence[str]], max_length: int = MAX_WORDS) -> PackedTokens:
         """Return <start>, the words' ids (<unk> for others) and <end> for each caption, tokenised once.
 
-        An empty caption becomes <start><end>. Captions of more than `max_length` words are cut (None: never).
+        An empty caption becomes <start><end>. Captions of more than `max_length` words are cut, which is logged.
         """
         ids: list[int] = []
         offsets = [0]
+        cut: list[int] = []
         get, unknown = self._ids.get, self.UNK
         for caption in captions:
             words = _tokens(caption)
+            if len(words) > max_length:
+                cut.append(len(offsets) - 1)
             ids.append(self.START)
             ids.extend(get(word, unknown) for word in words[:max_length])
             ids.append(self.END)
             offsets.append(len(ids))
+        if cut:
+            log.warning("%d captions were cut to %d words, the first is number %d", len(cut), max_length, cut[0])
         return PackedTokens(np.array(ids, dtype=np.int32), np.array(offsets, dtype=np.int64))
 
     @classmethod
