@@ -129,6 +129,8 @@ def test_blocks_make_no_difference(vectors: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("in2r.model.retrieval.BLOCK", 3)
     out = np.zeros((7, 8), np.float32)
     assert model.encode_images(images(7), out=out) is out
+    with pytest.raises(InputError, match=r"`out`: shape \(7, 8\), dtype int64; expected \(7, 8\), float32"):
+        model.encode_images(images(7), out=np.zeros((7, 8), np.int64))
     np.testing.assert_allclose(out, whole, atol=1e-6)
     with pytest.raises(InputError, match=r"row 3 .* holds NaN"):
         model.encode_images(NAN)
@@ -192,6 +194,7 @@ def test_caption_vectors_refused(vectors: Path, captions: object, message: str) 
     [
         ("a dog", r"captions: one text; expected a list of texts"),
         ([], "captions: an empty list"),
+        (None, "captions: found NoneType; expected a list of texts"),
         (["a dog", 7], "captions: item 1 is int; expected text"),
         (np.zeros((2, 6)), "captions: item 0 is ndarray; expected text"),
     ],

@@ -111,7 +111,10 @@ class RetrievalModel:
     def _tokens(self, captions: Any, vocabulary: Vocabulary) -> PackedTokens:
         if isinstance(captions, str):
             raise InputError("captions: one text; expected a list of texts, such as [text]")
-        texts = list(captions)
+        try:
+            texts = list(captions)
+        except TypeError:
+            raise InputError(f"captions: found {type(captions).__name__}; expected a list of texts") from None
         if not texts:
             raise InputError("captions: an empty list; expected at least one text")
         wrong = next((number for number, text in enumerate(texts) if not isinstance(text, str)), None)
@@ -128,8 +131,9 @@ class RetrievalModel:
         self, count: int, encode: Callable[[DualEncoder, slice], Tensor], what: str, out: Vectors | None
     ) -> Vectors:
         result = np.empty((count, self.dim), np.float32) if out is None else out
-        if result.shape != (count, self.dim):
-            raise InputError(f"`out`: shape {result.shape}; expected {(count, self.dim)}")
+        if result.shape != (count, self.dim) or result.dtype.kind != "f":
+            found = f"shape {result.shape}, dtype {result.dtype}"
+            raise InputError(f"`out`: {found}; expected {(count, self.dim)}, float32")
         for start in range(0, count, BLOCK):
             block = slice(start, min(start + BLOCK, count))
             parts = [encode(encoder, block) for encoder in self._encoders]
