@@ -129,7 +129,7 @@ def test_encode_vectors_lengths_and_one_network(vector_model: Path, data: Path, 
     call("encode", vector_model, "--captions", vecs, "--out", out, "--network", "B")
     expected = in2r.load(vector_model, "cpu", "B").encode_captions(np.load(vecs))
     np.testing.assert_allclose(np.load(out), expected, atol=1e-6)
-    call("encode", vector_model, "--images", ims, "--lengths", tmp_path / "lengths.npy", "--out", out)
+    call("encode", vector_model, "--images", ims, "--lengths", tmp_path / "lengths.npy", "--out", out, "--force")
     expected = in2r.load(vector_model, "cpu").encode_images(np.load(ims)[:, :2])
     np.testing.assert_allclose(np.load(out), expected, atol=1e-6)
 
@@ -168,6 +168,12 @@ def test_encode_refuses_and_leaves_nothing(vector_model: Path, run: Path, data: 
         call("encode", run, "--images", data / "test_ims.npy", "--out", tmp_path / "out.bin")
     with pytest.raises(InputError, match=r"v\.npy: could not be written \("):
         call("encode", vector_model, "--images", data / "test_ims.npy", "--out", tmp_path / "empty.txt" / "v.npy")
+    before = (tmp_path / "bad.npy").read_bytes()
+    with pytest.raises(InputError, match=r"bad\.npy: exists; choose another --out, or --force to overwrite it"):
+        call("encode", vector_model, "--images", tmp_path / "bad.npy", "--out", tmp_path / "bad.npy")
+    assert (tmp_path / "bad.npy").read_bytes() == before
+    with pytest.raises(InputError, match=r"pairs\.csv: captions are a \.txt, one a line, or their vectors as \.npy"):
+        call("encode", run, "--captions", data / "pairs.csv", "--out", out)
     with pytest.raises(InputError, match="--lengths belongs to --images"):
         call("encode", run, "--captions", data / "test_caps.txt", "--lengths", out, "--out", out)
 

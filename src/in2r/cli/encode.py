@@ -41,6 +41,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     )
     parser.add_argument("--lengths", type=Path, metavar="NPY", help="(N,) how many regions of each image are real")
     parser.add_argument("--out", type=Path, required=True, metavar="NPY", help="the file to write")
+    parser.add_argument("--force", action="store_true", help="overwrite the file")
     parser.add_argument("--network", choices=("ensemble", "A", "B"), default="ensemble", help="default: ensemble")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, mps; default: auto")
     parser.set_defaults(run=run)
@@ -50,6 +51,10 @@ def run(args: argparse.Namespace) -> int:
     """Encode one file."""
     if args.out.suffix != ".npy":
         raise InputError(f"{args.out}: the result is an npy array; name it {args.out.name}.npy")
+    if args.out.exists() and not args.force:
+        raise InputError(f"{args.out}: exists; choose another --out, or --force to overwrite it")
+    if args.captions is not None and args.captions.suffix not in (".txt", ".npy"):
+        raise InputError(f"{args.captions}: captions are a .txt, one a line, or their vectors as .npy")
     if args.lengths is not None and args.images is None:
         raise InputError("--lengths belongs to --images")
     model = load(args.model, args.device, args.network)
