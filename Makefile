@@ -25,6 +25,7 @@ lint: install ## check style, types, import directions and spelling
 
 results: install ## run what is missing of docs/results.md; goes on after a stop; DATA=folder of the precomp data
 	$(BIN)/python benchmarks/results.py --data $(DATA)
+	$(BIN)/python benchmarks/tables.py
 
 bench: install ## time a training step and an evaluation
 	$(BIN)/python benchmarks/run.py
