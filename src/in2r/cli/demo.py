@@ -33,7 +33,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     """Add the verb."""
     parser = subparsers.add_parser(
         "demo",
-        help="do the whole job on drawn scenes with 40 %% mismatched captions, in about six minutes",
+        help="do the whole job on drawn scenes with 40 %% mismatched captions, in about seven minutes",
         epilog="example: in2r demo --out demo   (called again, it goes on where it stopped)",
     )
     parser.add_argument("--out", type=Path, default=Path("demo"), metavar="FOLDER", help="default: demo")
