@@ -1,6 +1,9 @@
 """The whole job through the command line, and a user's mistakes: one line, exit status 2."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -114,6 +117,13 @@ def test_a_mistake_is_one_line_and_exit_2(
     assert expected.format(**names) in error
     assert error.count("\n") == 1
     assert not (tmp_path / "new").exists()
+
+
+def test_a_terminal_without_unicode_shows_what_it_can(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONPATH": str(Path(in2r.__file__).parents[1])}
+    command = [sys.executable, "-m", "in2r.cli.main", "config", "show", "paper", f"data.path={tmp_path}/猫"]
+    done = subprocess.run(command, env=environment, capture_output=True, check=True)
+    assert b"data.path" in done.stdout
 
 
 def test_brackets_in_paths_are_no_markup(scenes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,7 @@
 """The command line: parse, call, turn a user's mistake into one line and exit status 2."""
 
 import argparse
+import io
 import logging
 import sys
 from collections.abc import Sequence
@@ -33,6 +34,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb; return the exit status: 0 done, 2 a mistake that the user can mend, 130 interrupted."""
+    _show_what_can_be_shown()
     args = build_parser().parse_args(argv)
     console = Console(stderr=True)
     handler = RichHandler(console=console, show_time=False, show_path=False)
@@ -61,6 +63,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         sys.stderr.write("in2r: interrupted; a run goes on with `in2r resume RUN`\n")
         return 130
+
+
+def _show_what_can_be_shown() -> None:
+    """Print a question mark where the terminal cannot show a character, and go on."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
 
 
 def _is_out_of_memory(error: Exception) -> bool:
