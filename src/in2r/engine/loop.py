@@ -268,21 +268,19 @@ class Trainer:
                 raise self._stopped(f"partition by network {name}: {error}") from None
             partition = make_partition(losses[config.loss], self.data.pairs, total, config)
         figures = {**partition.figures, **estimate_noise_rates(losses, config)}
-        self._warn(name, figures)
+        self._warn(name, partition)
         if self.truth is not None:
             figures |= partition_truth(losses, partition.clean, self.data.pairs, self.truth)
         for key, value in figures.items():
             self.means.add(f"{key}_{name}", value)
         return partition
 
-    def _warn(self, name: str, figures: dict[str, float]) -> None:
+    def _warn(self, name: str, partition: Partition) -> None:
         """Say what is unusual about a partition."""
         faults = []
-        if figures.get("single_mode"):
-            faults.append(
-                f"one Gaussian suffices for the losses; partition.single_mode={self.config.partition.single_mode}"
-            )
-        if "clean_set_was_empty" in figures:
+        if not partition.split:
+            faults.append("one Gaussian suffices for the losses; the peer goes on with the warm-up loss on all pairs")
+        if "clean_set_was_empty" in partition.figures:
             threshold = self.config.partition.threshold
             faults.append(f"no two pairs above partition.threshold={threshold}; the lowest losses count as clean")
         for fault in faults:
