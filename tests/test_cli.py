@@ -140,7 +140,7 @@ def test_brackets_in_paths_are_no_markup(scenes: Path, tmp_path: Path, capsys: p
         (RuntimeError("DefaultCPUAllocator: can't allocate memory:\n you tried 9 bytes"), "out of memory (Default"),
         (RuntimeError("CUDA out of memory. Tried to allocate 9 GiB"), "lower train.batch_size"),
         (MemoryError(), "out of memory"),
-        (OSError(21, "Is a directory", "dir/.tmp-x.npy", None, "dir/x.npy"), "in2r: dir/x.npy: Is a directory"),
+        (OSError(21, "Is a directory", "dir/x.npy"), "in2r: dir/x.npy: Is a directory"),
     ],
 )
 def test_what_the_machine_lacks_is_one_line(

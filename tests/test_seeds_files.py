@@ -81,6 +81,16 @@ def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [target]
 
 
+def test_an_error_of_the_file_system_names_the_file(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="No space") as full, atomic_path(tmp_path / "x.json"):
+        raise OSError(28, "No space left on device")  # as a write on a full disk does, without a name
+    (tmp_path / "folder.json").mkdir()
+    with pytest.raises(IsADirectoryError) as folder, atomic_path(tmp_path / "folder.json"):
+        pass
+    assert (full.value.filename, folder.value.filename) == (f"{tmp_path}/x.json", f"{tmp_path}/folder.json")
+    assert [path.name for path in tmp_path.iterdir()] == ["folder.json"]
+
+
 def test_what_a_killed_process_left_can_be_removed(tmp_path: Path) -> None:
     write_text(tmp_path / "whole.txt", "x")
     with atomic_path(tmp_path / "file.txt") as temporary:

@@ -33,6 +33,9 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
             os.fsync(written.fileno())
         temporary.chmod(0o666 & ~_umask())
         temporary.replace(target)
+    except OSError as error:  # name the file that was to be written, not the temporary one or, on a full disk, none
+        error.filename, error.filename2 = str(target), None
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 

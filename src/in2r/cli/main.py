@@ -51,8 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         if args.debug:
             raise
-        place = error.filename2 or error.filename or "file system"  # of a rename the target, not our temporary
-        sys.stderr.write(f"in2r: {place}: {error.strerror or error}\n")
+        sys.stderr.write(f"in2r: {error.filename or 'file system'}: {error.strerror or error}\n")
         return 2
     except (MemoryError, RuntimeError) as error:
         if args.debug or not _is_out_of_memory(error):

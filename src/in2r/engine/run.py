@@ -150,9 +150,12 @@ class RunFolder:
                 file.seek(0)
                 holder = file.read().strip() or "unknown"
                 raise InputError(f"{self.path}: process {holder} is working in this run folder") from None
-            file.truncate(0)
-            file.write(str(os.getpid()))
-            file.flush()
+            try:
+                file.truncate(0)
+                file.write(str(os.getpid()))
+                file.flush()
+            except OSError as error:
+                raise InputError(f"{file.name}: could not be written ({error.strerror})") from None
             for folder in (self.path, self.checkpoints):
                 remove_temporaries(folder)
             yield
