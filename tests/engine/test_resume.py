@@ -285,6 +285,23 @@ def test_a_broken_description_is_named(copied: Path, name: str, content: bytes, 
     assert "\n" not in str(caught.value)
 
 
+def test_a_checkpoint_of_another_version_is_named(copied: Path) -> None:
+    newest = checkpoints(copied / "checkpoints")[-1]
+    tensors, meta = load_tensors(newest)
+    save_tensors(newest, tensors, {**meta, "partitions": ["A", "B"], "versions": {"in2r": "0.0.1"}})
+    with pytest.raises(InputError, match=r"step-.*: not a checkpoint of this in2r, but of version 0\.0\.1 \("):
+        resume_run(copied)
+
+
+def test_another_number_of_pairs_within_an_epoch(copied: Path) -> None:
+    newest = checkpoints(copied / "checkpoints")[-1]
+    tensors, meta = load_tensors(newest)
+    fewer = {name: value[:-1] if name.startswith("partition.") else value for name, value in tensors.items()}
+    save_tensors(newest, fewer, {**meta, "begun": True})
+    with pytest.raises(InputError, match=r"step-.*: 59 training pairs, now there are 60"):
+        resume_run(copied, force=True)
+
+
 # --- whose folder it is
 
 

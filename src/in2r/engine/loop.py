@@ -7,6 +7,7 @@ memories), both optimisers, the partitions, the running means, the best validati
 import logging
 import math
 import time
+from pathlib import Path
 from typing import Any, Protocol
 
 import torch
@@ -368,6 +369,16 @@ class Trainer:
         if found is None:
             return False
         path, tensors, meta = found
+        try:
+            self._restore(path, tensors, meta)
+        except (KeyError, AttributeError, TypeError) as error:
+            made = meta.get("versions") if isinstance(meta, dict) else None
+            version = made.get("in2r") if isinstance(made, dict) else None
+            raise InputError(f"{path}: not a checkpoint of this in2r, but of version {version} ({error!r})") from None
+        return True
+
+    def _restore(self, path: Path, tensors: dict[str, Tensor], meta: dict[str, Any]) -> None:
+        """Take over the state of a checkpoint."""
         for name, net in self.nets.items():
             prefix = f"net.{name}."
             state = {key[len(prefix) :]: value for key, value in tensors.items() if key.startswith(prefix)}
@@ -379,12 +390,13 @@ class Trainer:
         for name, split in meta["partitions"].items():
             prob, clean, elite = (tensors[f"partition.{name}.{part}"] for part in ("clean_prob", "clean", "elite"))
             self.partitions[name] = Partition(prob, clean, split, elite, {})
+            if meta["begun"] and len(prob) != len(self.data.image_of_pair):  # between epochs it is made anew
+                raise InputError(f"{path}: {len(prob)} training pairs, now there are {len(self.data.image_of_pair)}")
         self.epoch, self.position, self.begun = meta["epoch"], meta["position"], meta["begun"]
         self.step, self.lines, self.best = meta["step"], meta["lines"], meta["best"]
         self.means = Means(meta["means"])
         if meta["versions"] != versions():
             log.warning("%s: written under other versions; the run goes on, but not bit-identically", path)
-        return True
 
 
 def _other(name: str) -> str:
