@@ -155,6 +155,13 @@ def test_the_verb_prints_and_returns_the_exit_status(tmp_path, capsys):
     assert "error: images.npy: rows (from 0) with NaN or infinity: 1 (images.npy row 0)" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("text", ["x", "-1", "1-", "1-7-9"])
+def test_a_range_that_is_none(tmp_path, capsys, text):
+    with pytest.raises(SystemExit):
+        run(["scenes", tmp_path, f"--captions-per-image={text}"])
+    assert f"{text!r}: expected a number such as 5, or a range such as 1-7" in capsys.readouterr().err
+
+
 def test_help_gives_an_example(capsys):
     for name in ("check", "convert", "scenes"):
         with pytest.raises(SystemExit):

@@ -3,6 +3,7 @@
 import errno
 import logging
 import os
+import resource
 import shutil
 import signal
 from collections.abc import Callable
@@ -231,6 +232,16 @@ def test_a_record_that_cannot_be_written(copied: Path) -> None:
     folder.log_file.mkdir()
     with pytest.raises(InputError, match=r"log\.jsonl: could not be written \(Is a directory\)"):
         folder.append({})
+
+
+def test_a_lock_that_cannot_be_written(copied: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))  # every write fails, as on a full disk
+    try:
+        with pytest.raises(InputError, match=r"lock: could not be written \(File too large\)"):
+            resume_run(copied)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 # --- files of the run that are gone or broken

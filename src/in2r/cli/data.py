@@ -1,6 +1,7 @@
 """`in2r data`: check a data folder, convert one, draw the embedded data set."""
 
 import argparse
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -71,6 +72,8 @@ def _add(
 
 def _count_or_range(text: str) -> int | tuple[int, int]:
     """Read "5" or "1-7"."""
+    if re.fullmatch(r"\d+(-\d+)?", text) is None:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a number such as 5, or a range such as 1-7")
     low, dash, high = text.partition("-")
     return (int(low), int(high)) if dash else int(low)
 

@@ -152,8 +152,7 @@ class RunFolder:
                 raise InputError(f"{self.path}: process {holder} is working in this run folder") from None
             try:
                 file.truncate(0)
-                file.write(str(os.getpid()))
-                file.flush()
+                os.write(file.fileno(), str(os.getpid()).encode())  # unbuffered: closing has nothing left to fail at
             except OSError as error:
                 raise InputError(f"{file.name}: could not be written ({error.strerror})") from None
             for folder in (self.path, self.checkpoints):
