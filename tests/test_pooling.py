@@ -48,18 +48,25 @@ def test_by_hand():
 
 
 def test_weights_sum_to_one_over_the_valid_positions(gpo):
-    table = gpo.weight_table(9)
-    torch.testing.assert_close(table.sum(1), torch.ones(9))
-    assert torch.equal(table > 0, torch.ones(9, 9, dtype=torch.bool).tril())
+    mask = torch.arange(9) < torch.tensor([3, 9, 1, 3, 6])[:, None]
+    weights = gpo.set_weights(9, mask)
+    torch.testing.assert_close(weights.sum(1), torch.ones(5))
+    assert torch.equal(weights > 0, mask)
 
 
-def test_weights_of_a_size_do_not_depend_on_the_table(gpo):
-    table = gpo.weight_table(9)
-    torch.testing.assert_close(table[:4, :4], gpo.weight_table(4))
-    features = torch.randn(3, 4, 24, generator=torch.Generator().manual_seed(0))
-    torch.testing.assert_close(gpo.pool(features, table=table), gpo.pool(features))
-    mask = torch.tensor([[True] * 4, [False, True, True, False], [True, False, False, False]])
-    torch.testing.assert_close(gpo.pool(features, mask, table), gpo.pool(features, mask))
+def test_weights_of_a_set_do_not_depend_on_the_others(gpo):
+    mask = torch.arange(9) < torch.tensor([3, 9, 1, 3, 6])[:, None]
+    weights = gpo.set_weights(9, mask)
+    for row, size in zip(weights, mask.sum(1).tolist(), strict=True):
+        torch.testing.assert_close(row[:size], gpo.set_weights(size)[0])
+
+
+def test_weights_are_computed_once_per_size_that_occurs(gpo, monkeypatch):
+    asked = []
+    weights = gpo._weights
+    monkeypatch.setattr(gpo, "_weights", lambda sizes: asked.append(list(sizes)) or weights(sizes))
+    gpo.set_weights(577, torch.arange(577) < torch.tensor([40, 577, 40, 0, 5])[:, None])
+    assert asked == [[577, 40, 5, 1]]  # not all 577: their recurrence alone would take a minute
 
 
 @given(

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 LOWEST = -1e30
@@ -15,7 +16,7 @@ class GPO(nn.Module):
     """Pool a set by sorting each feature over the set and taking one weighted sum for all features.
 
     pooled_d = Σ_k θ_k · sort_desc(x_{·,d})_k with θ = softmax(linear(BiGRU(position codes)) / temperature).
-    θ depends on the set's size only, so a table with one row per size serves a whole batch.
+    θ depends on the set's size only, so it is computed once per size that occurs in a batch.
 
     Args:
         position_dim: Width of the sinusoidal position code, even.
@@ -43,41 +44,37 @@ class GPO(nn.Module):
         mask = None
         if lengths is not None:
             mask = torch.arange(features.shape[1], device=features.device) < lengths[:, None]
-        weights = self.set_weights(features.shape[1], mask, None).expand(len(features), -1)
+        weights = self.set_weights(features.shape[1], mask).expand(len(features), -1)
         return _weighted_sort(features, mask, weights), weights
 
-    def pool(self, features: Tensor, mask: Tensor | None = None, table: Tensor | None = None) -> Tensor:
+    def pool(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
         """Pool sets with any pattern of valid entries; an empty set pools to zero.
 
         Args:
             features: (batch, K, dim); what stands in invalid entries has no influence.
             mask: (batch, K) bool, True = valid; None when all are valid.
-            table: `weight_table(n)` with n ≥ K, computed before, to share it between calls.
 
         Returns:
             (batch, dim).
         """
         if features.shape[1] == 1:  # a softmax over one position is 1
             return features[:, 0] if mask is None else features[:, 0].masked_fill(~mask, 0.0)
-        return _weighted_sort(features, mask, self.set_weights(features.shape[1], mask, table))
+        return _weighted_sort(features, mask, self.set_weights(features.shape[1], mask))
 
-    def set_weights(self, entries: int, mask: Tensor | None, table: Tensor | None) -> Tensor:
-        """Return the weights (batch or 1, entries) of sets whose sizes are the row sums of the mask."""
-        if mask is None:
-            return self._weights([entries]) if table is None else table[entries - 1, None, :entries]
-        rows = self.weight_table(entries) if table is None else table[:, :entries]
-        return rows[(mask.sum(1) - 1).clamp(min=0)]
+    def set_weights(self, entries: int, mask: Tensor | None = None) -> Tensor:
+        """Return the weights (batch or 1, entries) of sets whose sizes are the row sums of the mask.
 
-    def weight_table(self, max_size: int) -> Tensor:
-        """Return the weights of every set size: row n-1 holds n weights that sum to 1, then zeros.
-
-        Returns:
-            (max_size, max_size) float32, differentiable.
+        Each set's weights sum to 1 over its size and are zero beyond; an empty set has those of a set of one.
         """
-        return self._weights(range(max_size, 0, -1)).flip(0)
+        if mask is None:
+            return self._weights([entries])
+        sizes, row = mask.sum(1).clamp(min=1).unique(return_inverse=True)
+        # only the sizes that occur: all sizes up to 577 grid cells would take a minute
+        rows = self._weights(sizes.flip(0).tolist())
+        return functional.pad(rows, (0, entries - rows.shape[1]))[len(sizes) - 1 - row]
 
     def _weights(self, sizes: Sequence[int]) -> Tensor:
-        """Return the weights (len(sizes), sizes[0]) of descending sizes, known on the host: no wait."""
+        """Return the weights (len(sizes), sizes[0]) of descending sizes."""
         code = _position_code(sizes[0], self.position_dim, self.linear.weight)
         packed = pack_padded_sequence(code.expand(len(sizes), -1, -1), torch.tensor(sizes), batch_first=True)
         states, lengths = pad_packed_sequence(self.gru(packed)[0], batch_first=True)
