@@ -68,7 +68,7 @@ class GPO(nn.Module):
         """
         if mask is None:
             return self._weights([entries])
-        sizes, row = mask.sum(1).clamp(min=1).unique(return_inverse=True)
+        sizes, row = mask.sum(1).clamp(min=1).unique(return_inverse=True)  # type: ignore[no-untyped-call]
         # only the sizes that occur: all sizes up to 577 grid cells would take a minute
         rows = self._weights(sizes.flip(0).tolist())
         return functional.pad(rows, (0, entries - rows.shape[1]))[len(sizes) - 1 - row]

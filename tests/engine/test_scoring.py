@@ -172,6 +172,7 @@ def test_one_group_is_not_split_unless_asked() -> None:
     assert kept.figures["single_mode"] == 1
     assert kept.clean.all()
     assert not kept.split
+    assert float(kept.clean_prob.min()) < 0.1 < 0.9 < float(kept.clean_prob.max())  # as fitted: they order the pairs
     cut = make_partition(losses, torch.arange(400), 400, PartitionConfig(minimum_separation=2.5, single_mode="split"))
     assert cut.split
     assert 0.2 < float(cut.clean.float().mean()) < 0.8

@@ -26,7 +26,7 @@ class Partition:
     """One network's judgement of all training pairs; its peer trains on it."""
 
     clean_prob: Tensor
-    """(N,) float32; 0 for pairs that are not trained on"""
+    """(N,) float32, as fitted; 0 for pairs that are not trained on"""
     clean: Tensor
     """(N,) bool"""
     split: bool
@@ -98,8 +98,8 @@ def make_partition(losses: Tensor, pairs: Tensor, total: int, config: PartitionC
         "posterior_was_monotone": float(fit.monotone),
     }
     if not fit.split or (fit.single_mode and config.single_mode == "warmup"):
-        ones = torch.ones_like(prob)
-        return _spread(ones, ones.bool(), pairs, total, {**figures, "clean_fraction": 1.0}, split=False)
+        everything = torch.ones_like(prob, dtype=torch.bool)
+        return _spread(prob, everything, pairs, total, {**figures, "clean_fraction": 1.0}, split=False)
     clean = torch.as_tensor(split_pairs(prob.double().numpy(), config.threshold, config.minimum_noisy_share))
     if clean.sum() < 2:
         # nothing is trusted: go on with the lowest losses, so that something can be learnt, and say so
