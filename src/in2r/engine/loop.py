@@ -26,6 +26,7 @@ from in2r.engine.checkpoint import (
 )
 from in2r.engine.evaluation import evaluate_split
 from in2r.engine.health import Means, Truth, gradient_norms, partition_truth, record_step
+from in2r.engine.interrupts import Interrupts, deferred_interrupts
 from in2r.engine.order import EpochOrder
 from in2r.engine.run import RunFolder, versions
 from in2r.engine.scoring import Partition, estimate_noise_rates, make_partition, score_pairs, trust_all
@@ -125,15 +126,21 @@ class Trainer:
     # --- the run
 
     def run(self) -> None:
-        """Train from the present position to the last epoch."""
+        """Train from the present position to the last epoch, or until an interrupt: then a checkpoint is written first.
+
+        Raises:
+            KeyboardInterrupt: after ^C, with the step that was under way done and saved.
+        """
         self.folder.cut_records(self.lines)
         if self.config.record.tensorboard:
             self.tensorboard = TensorBoard(self.folder.path / "tensorboard", self.epoch)
-        with torch.random.fork_rng(devices=self._cuda_devices()):
-            while self.epoch < self.config.train.epochs:
-                self._run_epoch()
+        with deferred_interrupts() as interrupts, torch.random.fork_rng(devices=self._cuda_devices()):
+            while self.epoch < self.config.train.epochs and interrupts.asked is None:
+                self._run_epoch(interrupts)
+            if interrupts.asked is not None:
+                log.warning("interrupted by %s; step %d is done and saved", interrupts.asked.name, self.step)
 
-    def _run_epoch(self) -> None:
+    def _run_epoch(self, interrupts: Interrupts) -> None:
         started = time.monotonic()
         self._set_learning_rate()
         if not self.begun:
@@ -153,8 +160,11 @@ class Trainer:
             self.position += 1
             self.step += 1
             self.display.step()
-            if self.step % self.config.checkpoint.every_steps == 0 and self.position < len(sequence):
+            due = self.step % self.config.checkpoint.every_steps == 0 and self.position < len(sequence)
+            if due or interrupts.asked is not None:
                 self.save()
+            if interrupts.asked is not None:
+                return
         self._check_finite()
         self._finish_epoch(phase, orders, started)
 
