@@ -5,7 +5,7 @@ BIN = $(VENV)/bin
 # pip's note that a newer pip exists is no news here.
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help install demo test lint results bench clean
+.PHONY: help install demo test lint results data-given bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s  %s\n", $$1, $$2 }' Makefile
@@ -23,9 +23,12 @@ lint: install ## check style, types, import directions and spelling
 	@status=0; for check in "ruff check ." "ruff format --check ." mypy lint-imports codespell; do \
 	  echo "$$check"; $(BIN)/$$check || status=1; done; exit $$status
 
-results: install ## run what is missing of docs/results.md; goes on after a stop; DATA=folder of the precomp data
+results: data-given install ## run what is missing of docs/results.md; goes on after a stop; DATA=folder of the precomp data
 	$(BIN)/python benchmarks/results.py --data $(DATA)
 	$(BIN)/python benchmarks/tables.py
+
+data-given:
+	@test -n "$(DATA)" || { echo "say where the data lie: make results DATA=folder (docs/results.md names them)" >&2; exit 1; }
 
 bench: install ## time a training step and an evaluation
 	$(BIN)/python benchmarks/run.py

@@ -50,11 +50,15 @@ def rsum(record: Record, row: str = "ensemble") -> float:
 
 
 def paired(ours: dict[int, Record], other: dict[int, Record]) -> str:
-    seeds = sorted(ours.keys() & other.keys())
-    return ", ".join(f"{rsum(ours[seed]) - rsum(other[seed]):+.1f}" for seed in seeds) or "-"
+    """Differences seed by seed, after their mean where there are several."""
+    differences = [rsum(ours[seed]) - rsum(other[seed]) for seed in sorted(ours.keys() & other.keys())]
+    listed = ", ".join(f"{difference:+.1f}" for difference in differences)
+    return f"{statistics.mean(differences):+.1f} ({listed})" if len(differences) > 1 else listed or "-"
 
 
 def table(header: list[str], rows: list[list[str]]) -> str:
+    if not rows:
+        return "(not measured yet)"
     lines = ["| " + " | ".join(row) + " |" for row in [header, ["---"] * len(header), *rows]]
     return "\n".join(lines)
 
@@ -128,7 +132,7 @@ AUROC = {
     "clean fraction": both("clean_fraction"),
     "precision": both("partition_precision"),
     "recall": both("partition_recall"),
-    "noise rate by sce": lambda epoch: both("estimated_noise_rate_sce")(epoch) or both("estimated_noise_rate")(epoch),
+    "noise rate by sce": both("estimated_noise_rate_sce"),
     "noise rate by triplet-mean": both("estimated_noise_rate_triplet-mean"),
 }
 HEALTH = {
