@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from rich.console import Console
+from rich.table import Table
 
 import in2r
 from in2r.cli import encode, evaluate, score
@@ -60,13 +61,53 @@ def test_eval_prints_three_rows_and_the_protocol(run: Path, capsys: pytest.Captu
     printed = capsys.readouterr().out
     result = json.loads((run / "result_test.json").read_text())
     for name in ("A", "B", "ensemble"):
-        line = next(line for line in printed.splitlines() if f" {name} (oracle)" in line)
+        line = next(line for line in printed.splitlines() if line.startswith(f"{name} (oracle)"))
         assert f"{result['rows'][name]['rsum']:.1f}" in line
     assert "10 images, 50 captions; data" in printed
     assert "caption-level noise 0.4 (realised 0." in printed
     assert "ORACLE" in printed
     assert "FORCED" not in printed
     assert "UNFINISHED" not in printed
+
+
+def shown(table: Table) -> str:
+    printed = io.StringIO()
+    Console(file=printed, width=80).print(table)
+    return printed.getvalue()
+
+
+@pytest.mark.parametrize("columns", [evaluate.RECALLS, evaluate.RANKS])
+def test_results_stand_whole_in_80_columns(columns: dict[str, str]) -> None:
+    longest = 12345.6 if columns is evaluate.RANKS else 100.0
+    row = dict.fromkeys(columns, longest)
+    result = {
+        "rows": {"A": row, "B": row, "ensemble": row},
+        "health": {"collapsed_ensemble": True},
+        "protocol": {"oracle": True},
+    }
+    heading, *lines = shown(evaluate.result_table(result, columns)).splitlines()
+    assert heading.split() == " ".join(["network", *columns.values()]).split()
+    names = ("A (oracle)", "B (oracle)", "ensemble (oracle) (collapsed)")
+    assert [line.split() for line in lines] == [[*name.split(), *[f"{longest:.1f}"] * len(columns)] for name in names]
+    assert lines[2].startswith(names[2])
+
+
+def test_every_recall_and_rank_is_shown() -> None:
+    figures = {f"{way}_{name}" for way in ("i2t", "t2i") for name in ("r1", "r5", "r10", "medr", "meanr")}
+    assert evaluate.RECALLS.keys() | evaluate.RANKS.keys() == figures | {"rsum"}
+
+
+def test_the_worst_pairs_fit_in_80_columns(tmp_path: Path) -> None:
+    image, caption = "COCO_val2014_000000391895.jpg", " ".join(f"word{number}" for number in range(40))
+    file = tmp_path / "scores.csv"
+    row = f"1234567,{image},0.123,0.456,0.789,{caption}"
+    file.write_text(f"pair,image_id,clean_prob,clean_prob_A,clean_prob_B,caption\n{row}\n")
+    printed = shown(score.worst_pairs(file, 1))
+    for whole in ("clean", "probability", "1234567", "0.123", "0.456", "0.789"):
+        assert f" {whole} " in printed, whole
+    cells = [[cell.strip() for cell in line.split("│")] for line in printed.splitlines() if line.startswith("│")]
+    assert "".join(line[2] for line in cells) == image
+    assert " ".join(line[-2] for line in cells) == caption
 
 
 def test_eval_of_folds(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,9 +6,6 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from in2r.results import evaluate_run
-from in2r.results.protocol import describe_noise
-
 EXAMPLES = """\
 examples:
   in2r eval runs/mine                        the test split
@@ -16,7 +13,17 @@ examples:
 
 Writes RUN/result_<split>[_5fold].json: rows A, B and ensemble, and the protocol they hold for.
 """
-COLUMNS = ("r1", "r5", "r10", "medr", "meanr")
+RECALLS = {
+    "i2t_r1": "i2t R@1",
+    "i2t_r5": "R@5",
+    "i2t_r10": "R@10",
+    "t2i_r1": "t2i R@1",
+    "t2i_r5": "R@5",
+    "t2i_r10": "R@10",
+    "rsum": "rSum",
+}
+RANKS = {"i2t_medr": "i2t MedR", "i2t_meanr": "MeanR", "t2i_medr": "t2i MedR", "t2i_meanr": "MeanR"}
+"""column of a row → its heading; each of the two tables fits into 80 columns"""
 
 
 def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -38,33 +45,35 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 def run(args: argparse.Namespace) -> int:
     """Evaluate and print the table."""
+    from in2r.results import evaluate_run
+
     result = evaluate_run(
         args.folder, args.split, args.folds, device=args.device, force=args.force, unfinished=args.unfinished
     )
     console = Console()
-    console.print(result_table(result))
+    console.print(result_table(result, RECALLS), "", result_table(result, RANKS), "")
     for line in protocol_lines(result["protocol"]):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
     return 0
 
 
-def result_table(result: dict[str, Any]) -> Table:
-    """Return rows A, B, ensemble × recalls, ranks, rSum."""
-    oracle = " (oracle)" if result["protocol"]["oracle"] else ""
-    table = Table(
-        "network",
-        *(f"{way} {name}" for way in ("i2t", "t2i") for name in ("R@1", "R@5", "R@10", "MedR", "MeanR")),
-    )
-    table.add_column("rSum", style="bold")
+def result_table(result: dict[str, Any], columns: dict[str, str]) -> Table:
+    """Return rows A, B, ensemble × some columns."""
+    table = Table(box=None, padding=(0, 1, 0, 0))
+    table.add_column("network", overflow="fold")
+    for heading in columns.values():
+        table.add_column(heading, justify="right", no_wrap=True)
     for name, row in result["rows"].items():
+        oracle = " (oracle)" if result["protocol"]["oracle"] else ""
         collapsed = " (collapsed)" if result["health"].get(f"collapsed_{name}") else ""
-        values = [f"{row[f'{way}_{column}']:.1f}" for way in ("i2t", "t2i") for column in COLUMNS]
-        table.add_row(f"{name}{oracle}{collapsed}", *values, f"{row['rsum']:.1f}")
+        table.add_row(f"{name}{oracle}{collapsed}", *(f"{row[column]:.1f}" for column in columns))
     return table
 
 
 def protocol_lines(protocol: dict[str, Any]) -> list[str]:
     """Say what decides the meaning of the figures."""
+    from in2r.results.protocol import describe_noise
+
     data, evaluated, selection = protocol["data"], protocol["evaluated"], protocol["selection"]
     folds = "" if evaluated["folds"] == 1 else f", mean of {evaluated['folds']} folds"
     lines = [

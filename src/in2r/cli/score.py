@@ -12,7 +12,6 @@ from rich.text import Text
 from in2r.cli.evaluate import reservations
 from in2r.errors import InputError
 from in2r.files import read_json
-from in2r.results import score_run
 
 EXAMPLES = """\
 example: in2r score runs/mine --top 50
@@ -42,6 +41,8 @@ def run(args: argparse.Namespace) -> int:
     """Score, then print the worst pairs and the estimated noise rate."""
     if args.top < 0:
         raise InputError(f"--top must be at least 0, got {args.top}")
+    from in2r.results import score_run
+
     file = score_run(args.folder, device=args.device, force=args.force, unfinished=args.unfinished)
     console = Console()
     if args.top:
@@ -62,7 +63,10 @@ def run(args: argparse.Namespace) -> int:
 
 def worst_pairs(file: Path, top: int) -> Table:
     """Return the first rows of scores.csv as a table."""
-    table = Table("pair", "image", "clean probability", "A", "B", "caption")
+    table = Table()
+    for heading in ("pair", "image", "clean\nprobability", "A", "B", "caption"):
+        words = heading in ("image", "caption")
+        table.add_column(heading, overflow="fold", no_wrap=not words)
     with file.open(encoding="utf-8", newline="") as rows:
         for row in islice(csv.DictReader(rows), top):
             shown = [f"{float(row[name]):.3f}" for name in ("clean_prob", "clean_prob_A", "clean_prob_B")]
