@@ -129,7 +129,9 @@ def test_a_terminal_without_unicode_shows_what_it_can(tmp_path: Path) -> None:
 def test_brackets_in_paths_are_no_markup(scenes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "[red]" / "x[" / "y]"
     assert main(["train", "paper", f"data.path={scenes}", *SMALL, "train.epochs=1", "--out", str(folder)]) == 0
-    assert f"model: {folder}/model   test it: in2r eval {folder}\n" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert f"model: {folder}/model   test it: in2r eval {folder}\n" in printed
+    assert "warning: no co-training: train.epochs=1 does not exceed method.warmup_epochs=1\n" in printed
     assert main(["config", "show", "sce", "data.path='[/x]'"]) == 0
     assert "[/x]" in capsys.readouterr().out
 

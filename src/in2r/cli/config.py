@@ -3,13 +3,11 @@
 import argparse
 import dataclasses
 
-import yaml
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from in2r.config import to_dict
-from in2r.engine.settings import load_config, presets
+from in2r.cli.settings import add_settings
 
 EXAMPLES = """\
 examples:
@@ -29,14 +27,18 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    show.add_argument("settings", nargs="?", default="paper", help=f"a preset ({', '.join(presets())}) or a YAML file")
-    show.add_argument("overrides", nargs="*", metavar="key=value", help="settings that differ")
+    add_settings(show, nargs="?", default="paper")
     show.add_argument("--yaml", action="store_true", help="print YAML that `in2r train` reads")
     show.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the settings."""
+    import yaml
+
+    from in2r.config import to_dict
+    from in2r.engine.settings import load_config
+
     console = Console()
     config = load_config(args.settings, args.overrides)
     if args.yaml:

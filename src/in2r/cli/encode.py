@@ -3,16 +3,15 @@
 import argparse
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from rich.console import Console
 
-from in2r.data.features import open_npy
-from in2r.data.rows import read_lines
 from in2r.errors import InputError
 from in2r.files import atomic_path, require_free_space
-from in2r.model import RetrievalModel, load
+
+if TYPE_CHECKING:
+    from in2r.model import RetrievalModel
 
 EXAMPLES = """\
 examples:
@@ -49,6 +48,10 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 def run(args: argparse.Namespace) -> int:
     """Encode one file."""
+    from in2r.data.features import open_npy
+    from in2r.data.rows import read_lines
+    from in2r.model import load
+
     if args.out.suffix != ".npy":
         raise InputError(f"{args.out}: the result is an npy array; name it {args.out.name}.npy")
     if args.out.exists() and not args.force:
@@ -68,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _with_lengths(model: RetrievalModel, lengths: Any) -> Callable[..., Any]:
+def _with_lengths(model: "RetrievalModel", lengths: Any) -> Callable[..., Any]:
     def encode(values: Any, *, out: Any) -> Any:
         return model.encode_images(values, lengths, out=out)
 
@@ -77,6 +80,8 @@ def _with_lengths(model: RetrievalModel, lengths: Any) -> Callable[..., Any]:
 
 def write_vectors(source: Path, target: Path, values: Any, dim: int, encode: Callable[..., Any]) -> None:
     """Encode into a memory-mapped npy file, which gets its name when it is whole."""
+    import numpy as np
+
     count = len(values) if np.ndim(values) else 0
     try:
         target.parent.mkdir(parents=True, exist_ok=True)

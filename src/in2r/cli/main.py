@@ -1,14 +1,16 @@
-"""The command line: parse, call, turn a user's mistake into one line and exit status 2."""
+"""The command line: parse, call, turn a user's mistake into one line and exit status 2.
+
+Verbs import PyTorch and all that needs it when they run, so that help and wrong arguments are answered at once.
+"""
 
 import argparse
 import io
 import logging
+import shlex
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-
-from rich.console import Console
-from rich.logging import RichHandler
+from pathlib import Path
 
 import in2r
 from in2r.errors import InputError
@@ -26,7 +28,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"in2r {in2r.__version__}")
     parser.add_argument("--debug", action="store_true", help="show a traceback where one line would be shown")
-    subparsers = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
+    subparsers = parser.add_subparsers(title="verbs", dest="verb", metavar="VERB", required=True)
     for verb in VERBS:
         import_module(f"in2r.cli.{verb}").register(subparsers)
     return parser
@@ -34,34 +36,62 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb; return the exit status: 0 done, 2 a mistake that the user can mend, 130 interrupted."""
-    _show_what_can_be_shown()
-    args = build_parser().parse_args(argv)
-    console = Console(stderr=True)
-    handler = RichHandler(console=console, show_time=False, show_path=False)
-    logging.basicConfig(level=logging.INFO, format="%(message)s", handlers=[handler], force=True)
+    args = argparse.Namespace(debug=False, verb=None)
     try:
-        return int(args.run(args))
+        return _run(argv, args)
     except InputError as error:
-        if args.debug:
-            raise
-        sys.stderr.write(f"in2r: {error}\n")
-        return 2
+        return _mistake(error, str(error), args)
     except BrokenPipeError:
         return 0
     except OSError as error:
-        if args.debug:
-            raise
-        sys.stderr.write(f"in2r: {error.filename or 'file system'}: {error.strerror or error}\n")
-        return 2
+        return _mistake(error, f"{error.filename or 'file system'}: {error.strerror or error}", args)
     except (MemoryError, RuntimeError) as error:
-        if args.debug or not _is_out_of_memory(error):
+        if not _is_out_of_memory(error):
             raise
         reason = " ".join(str(error).split())[:200]
-        sys.stderr.write(f"in2r: out of memory ({reason}); lower train.batch_size, model.dim or method.memory_size\n")
-        return 2
+        lower = "lower train.batch_size, model.dim or method.memory_size"
+        return _mistake(error, f"out of memory ({reason}); {lower}", args)
     except KeyboardInterrupt:
-        sys.stderr.write("in2r: interrupted; a run goes on with `in2r resume RUN`\n")
+        sys.stderr.write("; ".join(["in2r: interrupted", *_goes_on(args)]) + "\n")
         return 130
+
+
+def _run(argv: Sequence[str] | None, args: argparse.Namespace) -> int:
+    """Parse into `args`, call the verb."""
+    _show_what_can_be_shown()
+    build_parser().parse_args(argv, args)
+    handler = _StandardError()
+    handler.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+    return int(args.run(args))
+
+
+class _StandardError(logging.Handler):
+    """A message is one line, however long, on what standard error is at that time: a progress bar takes its place."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            sys.stderr.write(f"{self.format(record)}\n")
+        except OSError:
+            self.handleError(record)
+
+
+def _mistake(error: Exception, line: str, args: argparse.Namespace) -> int:
+    """Say it in one line, or raise it again for the traceback."""
+    if args.debug:
+        raise error
+    sys.stderr.write(f"in2r: {line}\n")
+    return 2
+
+
+def _goes_on(args: argparse.Namespace) -> list[str]:
+    """Say what goes on with the work that was interrupted, if anything does."""
+    if args.verb == "demo":
+        return ["`in2r demo` (the same command) goes on"]
+    folder = {"train": "out", "resume": "folder"}.get(args.verb)
+    if folder is None or not (Path(vars(args)[folder]) / "config.yaml").is_file():  # RunFolder would import PyTorch
+        return []
+    return [f"`in2r resume {shlex.quote(vars(args)[folder])}` goes on with it"]
 
 
 def _show_what_can_be_shown() -> None:

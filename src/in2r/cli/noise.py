@@ -2,14 +2,18 @@
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
 from in2r.errors import InputError
-from in2r.noise import NoiseIndex, load_index, make_index, npy_path, save_index
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from in2r.noise import NoiseIndex
 
 EXAMPLES = """\
 examples:
@@ -62,6 +66,8 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 def run_make(args: argparse.Namespace) -> int:
     """Draw, save and describe an index."""
+    from in2r.noise import NoiseIndex, make_index, npy_path, save_index
+
     target = npy_path(args.out)
     if target.exists() and not args.force:
         raise InputError(f"{target}: exists; choose another --out, or --force to overwrite it")
@@ -75,18 +81,20 @@ def run_make(args: argparse.Namespace) -> int:
 
 def run_check(args: argparse.Namespace) -> int:
     """Load an index as a run would and describe it."""
+    from in2r.noise import load_index
+
     noise = load_index(args.file, _training_images(args), level=args.level, ratio=args.ratio)
     _print(args.file, noise)
     return 0
 
 
-def _training_images(args: argparse.Namespace) -> NDArray[np.int64]:
+def _training_images(args: argparse.Namespace) -> "NDArray[np.int64]":
     from in2r.data.pairs import open_data
 
     return open_data(args.data, split_seed=args.split_seed).split("train").image_of_caption
 
 
-def _print(path: Path, noise: NoiseIndex) -> None:
+def _print(path: Path, noise: "NoiseIndex") -> None:
     statistics = noise.statistics()
     captions, images = statistics["captions"], statistics["images"]
     orphans = statistics["images_without_right_caption"]

@@ -5,8 +5,6 @@ import argparse
 from rich.console import Console
 
 from in2r.cli.show import Terminal
-from in2r.engine.train import reopen, resume_run
-from in2r.results import export_model
 
 
 def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -23,6 +21,9 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 def run(args: argparse.Namespace) -> int:
     """Resume, then write the model folder."""
+    from in2r.engine.train import reopen, resume_run
+    from in2r.results import export_model
+
     console = Console()
     terminal = Terminal(console)
     try:

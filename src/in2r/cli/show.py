@@ -1,6 +1,7 @@
 """What the terminal shows of a run: the plan, a progress bar, a line per epoch."""
 
-from typing import Any
+import sys
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import (
@@ -16,7 +17,8 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from in2r.engine.plan import Plan
+if TYPE_CHECKING:
+    from in2r.engine.plan import Plan
 
 
 class _Rate(ProgressColumn):
@@ -34,19 +36,27 @@ class Terminal:
         self.console = console
         self._progress: Progress | None = None
         self._task: TaskID | None = None
+        self._begun = False
 
-    def plan(self, plan: Plan) -> None:
+    def plan(self, plan: "Plan") -> None:
         """Print what the run will cost."""
         table = Table(show_header=False, box=None, title="Plan", title_justify="left")
-        table.add_row("steps", f"{plan.warmup_steps:,} on all pairs + about {plan.cotraining_steps:,} of co-training")
+        steps = [f"{plan.warmup_steps:,} on all pairs"] if plan.warmup_steps else []
+        if plan.cotraining_steps:
+            steps.append(f"about {plan.cotraining_steps:,} of co-training")
+        table.add_row("steps", " + ".join(steps))
         table.add_row("time", f"about {duration(plan.seconds)}")
         table.add_row("memory", f"{size(plan.memory_bytes)} for weights, optimisers and memory banks")
         table.add_row("disk", f"at most {size(plan.disk_bytes)} ({size(plan.free_disk_bytes)} free)")
         self.console.print(table)
 
     def epoch(self, epoch: int, epochs: int, phase: str, steps: int, done: int) -> None:
-        """Open the bar of an epoch."""
+        """Open the bar of an epoch; first say where a run goes on that was begun before."""
         self.close()
+        if not self._begun and (epoch or done):
+            step = f", step {done + 1:,} of {steps:,}" if done else ""
+            self.console.print(f"goes on at epoch {epoch + 1}{step}", highlight=False)
+        self._begun = True
         if not self.console.is_terminal:
             return
         columns = (
@@ -56,7 +66,8 @@ class Terminal:
             _Rate(),
             TimeRemainingColumn(),
         )
-        self._progress = Progress(*columns, console=self.console, transient=True)
+        # a standard error that goes to a file keeps its lines
+        self._progress = Progress(*columns, console=self.console, transient=True, redirect_stderr=sys.stderr.isatty())
         self._progress.start()
         self._task = self._progress.add_task(f"epoch {epoch + 1}/{epochs} {phase}", total=steps, completed=done)
 
@@ -71,7 +82,7 @@ class Terminal:
         rsum = record["dev"]["ensemble"]["rsum"]
         parts = [f"epoch {record['epoch']:>3}  {record['phase']:<11} dev rSum {rsum:6.1f}"]
         if "clean_fraction_A" in record:
-            parts.append(f"clean {100 * record['clean_fraction_A']:.0f} %/{100 * record['clean_fraction_B']:.0f} %")
+            parts.append(f"clean {_clean(record, 'A')}/{_clean(record, 'B')}")
         parts.append(f"{record['seconds']:.0f} s")
         self.console.print("  ".join(parts), highlight=False)
 
@@ -80,6 +91,12 @@ class Terminal:
         if self._progress is not None:
             self._progress.stop()
             self._progress = None
+
+
+def _clean(record: dict[str, Any], name: str) -> str:
+    """Say what a network counts as clean; nothing was split where one Gaussian sufficed and every pair was taken."""
+    fraction = record[f"clean_fraction_{name}"]
+    return "no split" if fraction == 1 and record.get(f"single_mode_{name}") else f"{100 * fraction:.0f} %"
 
 
 def duration(seconds: float) -> str:

@@ -1,14 +1,19 @@
 """`in2r train`: begin a run."""
 
 import argparse
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from in2r.cli.settings import add_settings
 from in2r.cli.show import Terminal
-from in2r.engine.settings import load_config, presets
-from in2r.engine.train import reopen, start_run
-from in2r.results import export_model
 
+if TYPE_CHECKING:
+    from in2r.engine.plan import Plan
+    from in2r.engine.settings import RunConfig
+
+LONG = 2 * 3600
+"""Seconds from which the plan of a run on a CPU says what makes it shorter."""
 EXAMPLES = """\
 examples:
   in2r train paper data.path=f30k_precomp noise.index=noise_0.4.npy --out runs/in2r_0.4
@@ -28,22 +33,49 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("settings", help=f"a preset ({', '.join(presets())}) or a YAML file")
-    parser.add_argument("overrides", nargs="*", metavar="key=value", help="settings that differ")
+    add_settings(parser)
     parser.add_argument("--out", required=True, metavar="RUN", help="the run folder to make")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Train, then write the model folder."""
+    from in2r.engine.settings import load_config
+    from in2r.engine.train import reopen, start_run
+    from in2r.results import export_model
+
     console = Console()
     config = load_config(args.settings, args.overrides)
     terminal = Terminal(console)
+
+    def show(plan: "Plan") -> None:
+        terminal.plan(plan)
+        for line in remarks(plan, config):
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
+
     try:
-        folder = start_run(args.out, config, terminal, terminal.plan)
+        folder = start_run(args.out, config, terminal, show)
     finally:
         terminal.close()
     export_model(folder, reopen(folder))
     done = f"model: {folder.model}   test it: in2r eval {folder.path}"
     console.print(done, markup=False, highlight=False, soft_wrap=True)
     return 0
+
+
+def remarks(plan: "Plan", config: "RunConfig") -> list[str]:
+    """Say what a user may want to change before the first step."""
+    from in2r.engine.device import resolve_device
+    from in2r.methods.in2r import In2rConfig
+
+    lines = []
+    epochs, method = config.train.epochs, config.method
+    if isinstance(method, In2rConfig) and epochs <= method.warmup_epochs:
+        lines.append(
+            f"warning: no co-training: train.epochs={epochs} does not exceed "
+            f"method.warmup_epochs={method.warmup_epochs}"
+        )
+    if plan.seconds > LONG and resolve_device(config.train.device).type == "cpu":
+        threads = "" if config.train.threads == 1 else "train.threads=1 on a shared machine, "
+        lines.append(f"what makes it shorter: {threads}a smaller model.dim, fewer train.epochs")
+    return lines

@@ -1,0 +1,33 @@
+"""The arguments that name a run's settings: a preset or a YAML file, then what differs."""
+
+import argparse
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+
+def presets() -> list[str]:
+    """Return the presets' names, read from the package's files: `engine.settings` would import PyTorch."""
+    found = files("in2r").joinpath("presets").iterdir()
+    return sorted(Path(item.name).stem for item in found if item.name.endswith(".yaml"))
+
+
+def add_settings(parser: argparse.ArgumentParser, **how: Any) -> None:
+    """Add `settings` and `overrides` to a verb.
+
+    Args:
+        parser: the verb's parser.
+        how: what differs for `settings`, such as a default.
+    """
+    names = ", ".join(presets())
+
+    def source(text: str) -> str:
+        if "=" in text and not Path(text).is_file():
+            raise argparse.ArgumentTypeError(
+                f"{text!r} is a setting; the first argument must be a preset ({names}) or a YAML file, "
+                f"as in `{parser.prog} paper {text} ...`"
+            )
+        return text
+
+    parser.add_argument("settings", type=source, help=f"a preset ({names}) or a YAML file", **how)
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="settings that differ")

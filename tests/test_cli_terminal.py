@@ -1,0 +1,230 @@
+"""What the terminal says before, during and around a run, and how fast it answers."""
+
+import io
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+import in2r
+from in2r.cli import main as cli
+from in2r.cli import settings, train
+from in2r.cli.show import Terminal
+from in2r.engine.settings import load_config, presets
+
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(in2r.__file__).parents[1])}
+
+
+# --- answers at once, and an interrupt at any time
+
+
+def test_parsing_imports_nothing_heavy() -> None:
+    code = """
+import sys
+from in2r.cli import main
+main.VERBS = [verb for verb in main.VERBS if verb != "demo"]  # imports PyTorch still
+main.build_parser()
+sys.exit(", ".join({"torch", "sklearn", "numpy"} & sys.modules.keys()))
+"""
+    done = subprocess.run([sys.executable, "-c", code], env=ENVIRONMENT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_presets_are_those_of_the_engine() -> None:
+    assert settings.presets() == presets()
+
+
+@pytest.mark.parametrize("module", ["rich", "torch"])
+def test_an_interrupt_during_imports_is_one_line(module: str, tmp_path: Path) -> None:
+    (tmp_path / f"{module}.py").write_text("raise KeyboardInterrupt\n")
+    environment = {**ENVIRONMENT, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ENVIRONMENT['PYTHONPATH']}"}
+    code = "import sys; from in2r.cli.main import main; sys.exit(main(['eval', 'runs/mine']))"
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (130, "in2r: interrupted\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "begun", "expected"),
+    [
+        (["train", "paper", "--out", "a run"], True, "; `in2r resume 'a run'` goes on with it"),
+        (["train", "paper", "--out", "a run"], False, ""),
+        (["resume", "a run"], True, "; `in2r resume 'a run'` goes on with it"),
+        (["demo"], False, "; `in2r demo` (the same command) goes on"),
+        (["config", "show"], False, ""),
+    ],
+)
+def test_an_interrupt_says_what_goes_on(
+    arguments: list[str],
+    begun: bool,
+    expected: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def interrupted(args: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.chdir(tmp_path)
+    for verb in ("train", "resume", "demo", "config"):
+        monkeypatch.setattr(f"in2r.cli.{verb}.run", interrupted)
+    if begun:
+        (tmp_path / "a run").mkdir()
+        (tmp_path / "a run" / "config.yaml").touch()
+    assert cli.main(arguments) == 130
+    assert capsys.readouterr().err == f"in2r: interrupted{expected}\n"
+
+
+# --- settings without a preset
+
+
+@pytest.mark.parametrize("verb", [["train"], ["config", "show"]])
+def test_a_setting_in_place_of_the_preset(verb: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        cli.main([*verb, "data.path=x"])
+    assert stopped.value.code == 2
+    said = capsys.readouterr().err
+    assert "the first argument must be a preset (discard, paper, released, sce, triplet) or a YAML file" in said
+    assert f"`in2r {' '.join(verb)} paper data.path=x ...`" in said
+
+
+def test_a_settings_file_may_have_an_equals_sign(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "seed=7.yaml").write_text("train: {seed: 7}\n")
+    assert cli.main(["config", "show", "seed=7.yaml", "--yaml"]) == 0
+    assert "seed: 7\n" in capsys.readouterr().out
+
+
+# --- log lines
+
+
+def test_a_long_warning_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    text = "a/long/path: " + "words [and brackets] " * 20 + "end"
+
+    def warn(args: object) -> int:
+        logging.getLogger("in2r.test").warning("%s", text)
+        return 0
+
+    monkeypatch.setattr("in2r.cli.config.run", warn)
+    assert cli.main(["config", "show"]) == 0
+    assert capsys.readouterr().err == f"WARNING: {text}\n"
+
+
+def test_a_standard_error_that_goes_to_a_file_keeps_its_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    terminal = Terminal(Console(file=io.StringIO(), force_terminal=True))
+    terminal.epoch(0, 1, "all pairs", 10, 0)
+    sys.stderr.write("a warning\n")
+    terminal.close()
+    assert capsys.readouterr().err == "a warning\n"
+
+
+# --- the plan
+
+
+def make_terminal() -> tuple[Terminal, io.StringIO]:
+    printed = io.StringIO()
+    return Terminal(Console(file=printed, width=80)), printed
+
+
+def plan(warmup: int = 0, cotraining: int = 0, seconds: float = 1.0) -> Any:
+    return SimpleNamespace(
+        warmup_steps=warmup,
+        cotraining_steps=cotraining,
+        seconds=seconds,
+        memory_bytes=2**20,
+        disk_bytes=2**20,
+        free_disk_bytes=2**30,
+    )
+
+
+@pytest.mark.parametrize(
+    ("warmup", "cotraining", "expected"),
+    [
+        (1200, 0, "1,200 on all pairs"),
+        (0, 3400, "about 3,400 of co-training"),
+        (1200, 3400, "1,200 on all pairs + about 3,400 of co-training"),
+    ],
+)
+def test_the_plan_says_what_applies(warmup: int, cotraining: int, expected: str) -> None:
+    terminal, printed = make_terminal()
+    terminal.plan(plan(warmup, cotraining))
+    steps = next(line for line in printed.getvalue().splitlines() if "steps" in line)
+    assert " ".join(steps.split()) == f"steps {expected}"
+
+
+@pytest.mark.parametrize(
+    ("preset", "overrides", "expected"),
+    [
+        (
+            "paper",
+            ["train.epochs=5"],
+            ["warning: no co-training: train.epochs=5 does not exceed method.warmup_epochs=5"],
+        ),
+        ("paper", ["train.epochs=6"], []),
+        ("triplet", ["train.epochs=1"], []),
+        ("sce", ["train.epochs=1"], []),
+    ],
+)
+def test_a_run_without_co_training_is_warned_of(preset: str, overrides: list[str], expected: list[str]) -> None:
+    assert train.remarks(plan(), load_config(preset, [*overrides, "train.device=cpu"])) == expected
+
+
+def test_a_long_run_on_a_cpu_is_told_what_makes_it_shorter() -> None:
+    config = load_config("paper", ["train.device=cpu"])
+    assert train.remarks(plan(seconds=7100), config) == []
+    assert train.remarks(plan(seconds=7300), config) == [
+        "what makes it shorter: train.threads=1 on a shared machine, a smaller model.dim, fewer train.epochs"
+    ]
+    config = load_config("paper", ["train.device=cpu", "train.threads=1"])
+    assert train.remarks(plan(seconds=7300), config) == [
+        "what makes it shorter: a smaller model.dim, fewer train.epochs"
+    ]
+
+
+# --- the epochs
+
+
+@pytest.mark.parametrize(
+    ("epoch", "done", "expected"),
+    [
+        (0, 0, ""),
+        (3, 0, "goes on at epoch 4\n"),
+        (3, 120, "goes on at epoch 4, step 121 of 2,350\n"),
+        (0, 1, "goes on at epoch 1, step 2 of 2,350\n"),
+    ],
+)
+def test_a_resumed_run_says_where_it_goes_on_once(epoch: int, done: int, expected: str) -> None:
+    terminal, printed = make_terminal()
+    terminal.epoch(epoch, 45, "co-training", 2350, done)
+    terminal.epoch(epoch + 1, 45, "co-training", 2350, 0)
+    assert printed.getvalue() == expected
+
+
+@pytest.mark.parametrize(
+    ("figures", "expected"),
+    [
+        ({}, ""),
+        ({"clean_fraction_A": 0.6, "clean_fraction_B": 0.584}, "  clean 60 %/58 %"),
+        (
+            {"clean_fraction_A": 1.0, "single_mode_A": 1.0, "clean_fraction_B": 0.5, "single_mode_B": 0.0},
+            "  clean no split/50 %",
+        ),
+        # partition.single_mode=split: the two components are followed all the same
+        (
+            {"clean_fraction_A": 0.7, "single_mode_A": 1.0, "clean_fraction_B": 1.0, "single_mode_B": 0.0},
+            "  clean 70 %/100 %",
+        ),
+    ],
+)
+def test_the_line_of_an_epoch(figures: dict[str, float], expected: str) -> None:
+    terminal, printed = make_terminal()
+    record = {"epoch": 6, "phase": "co-training", "dev": {"ensemble": {"rsum": 212.34}}, "seconds": 9.6, **figures}
+    terminal.record(record)
+    assert printed.getvalue() == f"epoch   6  co-training dev rSum  212.3{expected}  10 s\n"
