@@ -22,7 +22,7 @@ from in2r.engine import checkpoint
 from in2r.engine.checkpoint import checkpoints, load_tensors, save_tensors
 from in2r.engine.run import RunFolder
 from in2r.engine.settings import RunConfig
-from in2r.engine.train import resume_run, start_run
+from in2r.engine.train import reopen, resume_run, start_run
 from in2r.errors import InputError
 
 
@@ -347,7 +347,7 @@ def test_a_folder_with_a_run_is_not_written_over(copied: Path, configs: dict[str
 
 
 def test_a_start_that_was_killed_early_can_be_made_again(configs: dict[str, RunConfig], tmp_path: Path) -> None:
-    for name in ("lock", "run.json", "vocabulary.json", ".tmp-run.x.json"):
+    for name in ("lock", "run.json", "vocabulary.json", "noise_index.npy", "noise_index.npy.json", ".tmp-run.x.json"):
         (tmp_path / name).write_text("half", encoding="utf-8")
     start_run(tmp_path, configs["interleaved"])
 
@@ -387,8 +387,36 @@ def test_other_features_are_refused_unless_forced(
     assert len(RunFolder(folder).records()) == 2
 
 
-def test_another_noise_index_is_refused(movable: tuple[Path, Path, Path]) -> None:
+def test_the_run_keeps_its_noise_index(movable: tuple[Path, Path, Path]) -> None:
     folder, _, index = movable
+    tiny_engine.make_noise(index, 0.6)
+    resume_run(folder)
+    index.unlink()
+    setup = reopen(RunFolder(folder))
+    assert setup.noise_record() == RunFolder(folder).info()["noise"]
+    assert setup.noise_record()["file"] == "noise.npy"  # the name of what was given
+
+
+def test_a_foreign_index_is_kept_with_all_that_was_found(data: Path, noise: Path, tmp_path: Path) -> None:
+    index = Path(shutil.copy(noise, tmp_path / "foreign.npy"))
+    folder = start_run(tmp_path / "run", settings(data, "sce", f"noise.index={index}", "train.epochs=1"))
+    index.unlink()
+    assert folder.info()["noise"]["level"] == "caption"
+    assert reopen(folder).noise_record() == folder.info()["noise"]
+
+
+def test_another_noise_index_is_refused(movable: tuple[Path, Path, Path]) -> None:
+    folder, _, _ = movable
+    copy = tiny_engine.make_noise(folder / "noise_index.npy", 0.6)
+    with pytest.raises(InputError, match=f"changed since the run began: the noise index {copy}"):
+        resume_run(folder)
+
+
+def test_without_its_copy_a_run_reads_the_index_it_was_given(movable: tuple[Path, Path, Path]) -> None:
+    folder, _, index = movable
+    for path in folder.glob("noise_index.npy*"):
+        path.unlink()
+    resume_run(folder)
     tiny_engine.make_noise(index, 0.6)
     with pytest.raises(InputError, match=f"changed since the run began: the noise index {index}"):
         resume_run(folder)

@@ -21,6 +21,7 @@ from in2r.config import read_yaml, to_dict
 from in2r.engine.settings import RunConfig, resolve
 from in2r.errors import InputError
 from in2r.files import is_temporary, read_json, remove_temporaries, write_json, write_text
+from in2r.noise import sidecar_path
 
 INFO = ("created", "versions", "device", "device_name", "threads", "seed", "method", "data", "noise", "vocabulary")
 """Keys of run.json without which a run cannot be gone on with or described."""
@@ -41,6 +42,7 @@ class RunFolder:
         self.info_file = self.path / "run.json"
         self.log_file = self.path / "log.jsonl"
         self.vocabulary_file = self.path / "vocabulary.json"
+        self.noise_file = self.path / "noise_index.npy"
         self.checkpoints = self.path / "checkpoints"
         self.best_file = self.path / "best.safetensors"
         self.model = self.path / "model"
@@ -58,7 +60,9 @@ class RunFolder:
     def foreign_files(self) -> list[str]:
         """Return what lies in the folder and was not left by a start that was killed before the run began."""
         names = sorted(entry.name for entry in self.path.iterdir()) if self.path.is_dir() else []
-        begun = {"lock", self.info_file.name, self.vocabulary_file.name} if "lock" in names else set()
+        noise_record = sidecar_path(self.noise_file)
+        own = ("lock", *(file.name for file in (self.info_file, self.vocabulary_file, self.noise_file, noise_record)))
+        begun = own if "lock" in names else ()
         return [name for name in names if name not in begun and not is_temporary(name)]
 
     def config(self) -> RunConfig:

@@ -97,7 +97,12 @@ class Setup:
 
 
 def open_setup(
-    config: RunConfig, device: torch.device, vocabulary: Vocabulary | None = None, *, scan: bool = True
+    config: RunConfig,
+    device: torch.device,
+    vocabulary: Vocabulary | None = None,
+    noise_file: Path | None = None,
+    *,
+    scan: bool = True,
 ) -> Setup:
     """Open the data of a run and check it.
 
@@ -105,6 +110,7 @@ def open_setup(
         config: the run's settings.
         device: where it will compute.
         vocabulary: the run's own vocabulary where it exists already; else it is read or built from the settings.
+        noise_file: the run's own copy of the noise index where it exists already; else the settings' file is read.
         scan: look at every training feature for NaN and infinity; once is enough for the same data.
 
     Raises:
@@ -131,9 +137,8 @@ def open_setup(
         )
     noise = None
     if config.noise.index is not None:
-        noise = load_index(
-            config.noise.index, train.image_of_caption, level=config.noise.level, ratio=config.noise.ratio
-        )
+        file = noise_file or config.noise.index
+        noise = load_index(file, train.image_of_caption, level=config.noise.level, ratio=config.noise.ratio)
     if kind == "words":
         assert vocabulary is not None
         inputs = Inputs(train.images.dim, "words", len(vocabulary))

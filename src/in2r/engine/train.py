@@ -19,6 +19,7 @@ from in2r.engine.run import RunFolder, changed_settings, versions
 from in2r.engine.settings import RunConfig
 from in2r.engine.setup import Setup, open_setup
 from in2r.errors import InputError
+from in2r.noise import save_index
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +65,8 @@ def start_run(
         _refuse_existing(folder)  # another process may have begun one meanwhile
         if setup.vocabulary is not None:
             setup.vocabulary.save(folder.vocabulary_file)
+        if setup.noise is not None:  # the run must outlive the file that it was given
+            save_index(folder.noise_file, setup.noise)
         trainer = Trainer(folder, setup, display or Silent())
         plan = make_plan(trainer)
         folder.write_info(_describe(setup, trainer, plan))
@@ -125,14 +128,15 @@ def reopen(folder: RunFolder, *, device: str | None = None, force: bool = False)
     config, info = folder.config(), folder.info()
     _use_threads(config)
     vocabulary = None if info["vocabulary"] is None else _own_vocabulary(folder, info["vocabulary"])
-    setup = open_setup(config, resolve_device(device or config.train.device), vocabulary, scan=False)
+    noise_file = folder.noise_file if folder.noise_file.is_file() else None  # None: a run of an older in2r
+    setup = open_setup(config, resolve_device(device or config.train.device), vocabulary, noise_file, scan=False)
     faults = [f"setting {name}" for name in changed_settings(info.get("settings", {}), config)]
     changed = changed_splits(info["data"]["fingerprint"], setup.source.fingerprint())
     if changed:
         faults.append(f"the features or captions of {', '.join(changed)} in {setup.source.path}")
     noise = setup.noise_record()
     if (noise or {}).get("sha256") != (info["noise"] or {}).get("sha256"):
-        faults.append(f"the noise index {config.noise.index}")
+        faults.append(f"the noise index {noise_file or config.noise.index}")
     if faults and not force:
         raise InputError(
             f"{folder.path}: changed since the run began: {' and '.join(faults)}; --force goes on all the same"
