@@ -35,7 +35,8 @@ def write(folder, lines=LINES):
 
 def test_known_words_get_their_vector_and_the_rest_is_uniform(tmp_path):
     path = write(tmp_path)
-    matrix, coverage = load_word_vectors(path, vocabulary(), 3, generator())
+    found = load_word_vectors(path, vocabulary(), 3)
+    matrix, coverage = found.matrix(generator()), found.coverage
     assert matrix.shape == (11, 3)
     assert matrix.dtype == torch.float32
     expected = {4: [1, 2, 3], 5: [4, 5, 6], 7: [-1, 0.5, 0.1]}  # the first "dog" counts
@@ -51,16 +52,15 @@ def test_known_words_get_their_vector_and_the_rest_is_uniform(tmp_path):
 
 
 def test_rows_without_a_vector_depend_on_the_generator_only(tmp_path):
-    path = write(tmp_path)
-    first, again, other = (load_word_vectors(path, vocabulary(), 3, generator(seed))[0] for seed in (0, 0, 1))
+    found = load_word_vectors(write(tmp_path), vocabulary(), 3)
+    first, again, other = (found.matrix(generator(seed)) for seed in (0, 0, 1))
     assert torch.equal(first, again)
     differs = (first != other).any(1)
     assert differs.tolist() == [row not in (4, 5, 7) for row in range(11)]
 
 
 def test_a_count_and_dim_header_is_skipped(tmp_path):
-    _, coverage = load_word_vectors(write(tmp_path, ["2 3", *LINES]), vocabulary(), 3, generator())
-    assert coverage.found == 2
+    assert load_word_vectors(write(tmp_path, ["2 3", *LINES]), vocabulary(), 3).coverage.found == 2
 
 
 @pytest.mark.parametrize(
@@ -78,9 +78,9 @@ def test_a_count_and_dim_header_is_skipped(tmp_path):
 )
 def test_bad_files_are_refused_with_their_line(tmp_path, lines, dim, message):
     with pytest.raises(InputError, match=message):
-        load_word_vectors(write(tmp_path, lines), vocabulary(), dim, generator())
+        load_word_vectors(write(tmp_path, lines), vocabulary(), dim)
 
 
 def test_missing_file_is_refused(tmp_path):
     with pytest.raises(InputError, match=r"none\.txt: no such word-vector file"):
-        load_word_vectors(tmp_path / "none.txt", vocabulary(), 3, generator())
+        load_word_vectors(tmp_path / "none.txt", vocabulary(), 3)

@@ -18,11 +18,13 @@ from safetensors.torch import save_file
 from tiny_engine import assert_same, resume_and_die, settings, start_and_die
 
 from in2r.data.vocabulary import Vocabulary
-from in2r.engine import checkpoint
+from in2r.data.word_vectors import load_word_vectors
+from in2r.engine import checkpoint, loop
 from in2r.engine.checkpoint import checkpoints, load_tensors, save_tensors
 from in2r.engine.run import RunFolder
 from in2r.engine.settings import RunConfig
-from in2r.engine.train import reopen, resume_run, start_run
+from in2r.engine.setup import open_setup
+from in2r.engine.train import Silent, reopen, resume_run, start_run
 from in2r.errors import InputError
 
 
@@ -467,3 +469,56 @@ def test_another_vocabulary_is_refused(whole: dict[str, Path], tmp_path: Path) -
     Vocabulary.build(["zebra stripe"], min_count=1).save(folder / "vocabulary.json")
     with pytest.raises(InputError, match=r"vocabulary\.json: vocabulary differs \(hash .*words"):
         resume_run(folder)
+
+
+@pytest.fixture
+def with_word_vectors(data: Path, tmp_path: Path) -> tuple[Path, Path]:
+    """Return a finished run of one epoch that began with word vectors, and their file."""
+    file = tmp_path / "glove.txt"
+    file.write_text("red 1 0 0 0\ndog 0 1 0 0\n", encoding="utf-8")
+    overrides = (f"data.word_vectors={file}", "train.epochs=1", "train.initial_weights=independent")
+    return start_run(tmp_path / "run", settings(data, "sce", *overrides, words=True)).path, file
+
+
+def test_other_word_vectors_before_the_first_checkpoint_are_refused(with_word_vectors: tuple[Path, Path]) -> None:
+    folder, file = with_word_vectors
+    whole = folder.with_name("whole")
+    shutil.copytree(folder, whole)
+    rewind(folder, 9)  # killed before the first checkpoint
+    text = file.read_text(encoding="utf-8")
+    file.write_text(text.replace("red 1", "red 2"), encoding="utf-8")
+    with pytest.raises(InputError, match=f"changed since the run began: the word vectors {file}; --force goes on"):
+        resume_run(folder)
+    file.write_text(text, encoding="utf-8")
+    resume_run(folder)
+    assert_same(folder, whole)
+    rewind(folder, 9)
+    file.write_text(text.replace("red 1", "red 2"), encoding="utf-8")
+    resume_run(folder, force=True)
+
+
+def test_once_there_is_a_checkpoint_the_word_vectors_are_not_needed(with_word_vectors: tuple[Path, Path]) -> None:
+    folder, file = with_word_vectors
+    shutil.copytree(folder, folder.with_name("whole"))
+    file.unlink()
+    rewind(folder)
+    resume_run(folder)
+    assert_same(folder, folder.with_name("whole"))
+
+
+def test_word_vectors_are_read_once_and_the_other_rows_drawn_for_each_network(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "glove.txt"
+    file.write_text("red 1 0 0 0\n", encoding="utf-8")
+    reads: list[Any] = []
+    monkeypatch.setattr(loop, "load_word_vectors", lambda *args: reads.append(args) or load_word_vectors(*args))
+    overrides = (f"data.word_vectors={file}", "train.initial_weights=independent")
+    setup = open_setup(settings(data, "sce", *overrides, words=True), torch.device("cpu"))
+    trainer = loop.Trainer(RunFolder(tmp_path / "run"), setup, Silent())
+    assert len(reads) == 1
+    a, b = (trainer.nets[name].encoder.text.embed.weight for name in "AB")
+    assert setup.vocabulary is not None
+    red = setup.vocabulary.words.index("red")
+    assert a[red].tolist() == b[red].tolist() == [1, 0, 0, 0]
+    assert [row for row in range(len(a)) if torch.equal(a[row], b[row])] == [red]

@@ -40,19 +40,43 @@ class Coverage:
         return {**asdict(self), "covered": (self.found + self.retried) / self.total}
 
 
-def load_word_vectors(
-    path: str | os.PathLike[str], vocabulary: Vocabulary, dim: int, generator: torch.Generator
-) -> tuple[Tensor, Coverage]:
-    """Return the initial word embeddings (words, dim) float32 and what the file covers of the vocabulary.
+@dataclass(frozen=True, eq=False)
+class WordVectors:
+    """The vectors that a file has for a vocabulary.
 
-    A word that the file does not know is tried again without - . and '; what is still unknown, and the
-    special words, are uniform in ±0.1. The file is streamed and only the vectors that are needed are kept.
+    Attributes:
+        words: size of the vocabulary.
+        rows: (k,) int64, the words that have a vector.
+        vectors: (k, dim) float32.
+        coverage: how many they are, and where they come from.
+    """
+
+    words: int
+    rows: Tensor
+    vectors: Tensor
+    coverage: Coverage
+
+    def matrix(self, generator: torch.Generator) -> Tensor:
+        """Return initial word embeddings (words, dim) float32; rows without a vector are uniform in ±0.1.
+
+        Args:
+            generator: a CPU generator for the rows without a vector.
+        """
+        matrix = torch.empty(self.words, self.vectors.shape[1]).uniform_(-0.1, 0.1, generator=generator)
+        matrix[self.rows] = self.vectors
+        return matrix
+
+
+def load_word_vectors(path: str | os.PathLike[str], vocabulary: Vocabulary, dim: int) -> WordVectors:
+    """Read the vectors of a vocabulary's words from a text file.
+
+    A word that the file does not know is tried again without - . and '; special words have no vector. The file
+    is streamed and only the vectors that are needed are kept.
 
     Args:
         path: text file; a line is a word (it may hold spaces) and `dim` numbers, separated by single spaces.
         vocabulary: the words to cover.
         dim: numbers per word.
-        generator: a CPU generator for the rows without a vector.
 
     Raises:
         InputError: missing file, another number of columns, a value that is no number (with its
@@ -68,19 +92,17 @@ def load_word_vectors(
     }
     digest = hashlib.sha256()
     vectors = _read(file, {spelling for both in spellings.values() for spelling in both}, dim, digest)
-    matrix = torch.empty(len(vocabulary), dim).uniform_(-0.1, 0.1, generator=generator)
-    found = retried = 0
-    for number, (own, stripped) in spellings.items():
-        if own in vectors:
-            found += 1
-        elif stripped in vectors:
-            retried += 1
-        else:
-            continue
-        matrix[number] = torch.from_numpy(vectors.get(own, vectors.get(stripped)))
-    if not found + retried:
+    known = {
+        number: own if own in vectors else stripped
+        for number, (own, stripped) in spellings.items()
+        if own in vectors or stripped in vectors
+    }
+    if not known:
         raise InputError(f"{file}: none of the {len(spellings)} words of the vocabulary is in this file")
-    return matrix, Coverage(len(spellings), found, retried, file.name, digest.hexdigest())
+    found = sum(own in vectors for own, _ in spellings.values())
+    coverage = Coverage(len(spellings), found, len(known) - found, file.name, digest.hexdigest())
+    chosen = torch.from_numpy(np.stack([vectors[spelling] for spelling in known.values()]))
+    return WordVectors(len(vocabulary), torch.tensor(list(known)), chosen, coverage)
 
 
 def _read(file: Path, wanted: set[bytes], dim: int, digest: "hashlib._Hash") -> dict[bytes, NDArray[np.float32]]:

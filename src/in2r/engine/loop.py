@@ -14,10 +14,11 @@ import torch
 from torch import Tensor
 
 from in2r.build import build_encoder
-from in2r.data.word_vectors import load_word_vectors
+from in2r.data.word_vectors import WordVectors, load_word_vectors
 from in2r.encode import encode_images, encode_texts
 from in2r.encoders import DualEncoder
 from in2r.engine.checkpoint import (
+    checkpoints,
     load_newest,
     load_optimizer,
     optimizer_tensors,
@@ -97,20 +98,24 @@ class Trainer:
     # --- making the two networks
 
     def _build_nets(self) -> dict[str, Peer]:
+        vectors = self._word_vectors()
         with torch.random.fork_rng(devices=self._cuda_devices()):
-            a = self._build_net("A")
-            b = self._build_net("A" if self.config.train.initial_weights == "copy" else "B")
+            a = self._build_net("A", vectors)
+            b = self._build_net("A" if self.config.train.initial_weights == "copy" else "B", vectors)
         return {"A": a.to(self.device).train(), "B": b.to(self.device).train()}
 
-    def _build_net(self, name: str) -> Peer:
+    def _word_vectors(self) -> WordVectors | None:
+        """Read the word vectors, unless a checkpoint holds what became of them."""
+        file = self.config.data.word_vectors
+        if file is None or self.setup.vocabulary is None or checkpoints(self.folder.checkpoints):
+            return None
+        vectors = load_word_vectors(file, self.setup.vocabulary, self.config.model.word_dim)
+        self.word_coverage = vectors.coverage.record()
+        return vectors
+
+    def _build_net(self, name: str, vectors: WordVectors | None) -> Peer:
         torch.manual_seed(derive(self.seed, "weights", name))
-        matrix = None
-        if self.config.data.word_vectors is not None and self.setup.vocabulary is not None:
-            generator = torch_generator(self.seed, "word vectors", name)
-            matrix, coverage = load_word_vectors(
-                self.config.data.word_vectors, self.setup.vocabulary, self.config.model.word_dim, generator
-            )
-            self.word_coverage = coverage.record()
+        matrix = None if vectors is None else vectors.matrix(torch_generator(self.seed, "word vectors", name))
         encoder = build_encoder(self.config.model, self.setup.inputs, matrix)
         return Peer(encoder, *self.method.parts(self.config.model.dim))
 
@@ -367,7 +372,6 @@ class Trainer:
             "best": self.best,
             "means": self.means.state(),
             "partitions": {name: partition.split for name, partition in self.partitions.items()},
-            "word_coverage": self.word_coverage,
             "versions": versions(),
         }
         keep = self.config.checkpoint.keep

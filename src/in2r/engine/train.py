@@ -95,6 +95,8 @@ def resume_run(path: str | Path, display: Display | None = None, *, force: bool 
         trainer = Trainer(folder, setup, display or Silent())
         restored = trainer.resume()
         _require_whole(folder, trainer, restored)
+        if not restored:
+            _require_same_words(folder, trainer, force)
         trainer.run()
     return folder
 
@@ -137,13 +139,24 @@ def reopen(folder: RunFolder, *, device: str | None = None, force: bool = False)
     noise = setup.noise_record()
     if (noise or {}).get("sha256") != (info["noise"] or {}).get("sha256"):
         faults.append(f"the noise index {noise_file or config.noise.index}")
-    if faults and not force:
-        raise InputError(
-            f"{folder.path}: changed since the run began: {' and '.join(faults)}; --force goes on all the same"
-        )
-    for fault in faults:
-        log.warning("%s: changed since the run began: %s; going on as forced", folder.path, fault)
+    _refuse_changes(folder, faults, force)
     return setup
+
+
+def _require_same_words(folder: RunFolder, trainer: Trainer, force: bool) -> None:
+    """Refuse other initial word vectors than those that the run began with; a checkpoint would hold them."""
+    begun_with, now = folder.info().get("word_vectors") or {}, trainer.word_coverage or {}
+    if begun_with.get("sha256") != now.get("sha256"):
+        _refuse_changes(folder, [f"the word vectors {trainer.config.data.word_vectors}"], force)
+
+
+def _refuse_changes(folder: RunFolder, changes: list[str], force: bool) -> None:
+    if changes and not force:
+        raise InputError(
+            f"{folder.path}: changed since the run began: {' and '.join(changes)}; --force goes on all the same"
+        )
+    for change in changes:
+        log.warning("%s: changed since the run began: %s; going on as forced", folder.path, change)
 
 
 def _own_vocabulary(folder: RunFolder, begun_with: dict[str, Any]) -> Vocabulary:
