@@ -288,3 +288,8 @@ def test_an_oracle_trains_on_the_truly_matching_pairs_only(data: Path, noise: Pa
     assert info["training_pairs"] == matching
     assert info["noise"]["oracle"] is True
     assert RunFolder(folder.path).records()[-1]["steps"] == {"A": -(-matching // 12), "B": -(-matching // 12)}
+
+
+def test_more_neighbors_than_pairs_are_refused_at_the_start(data: Path, tmp_path: Path) -> None:
+    config = settings(data, "paper", "method.num_neighbors=61", "method.memory_size=null")
+    refused(tmp_path, config, r"`method\.num_neighbors` \(61\) .* `method\.memory_size` \(61\) .* pairs \(60\)")

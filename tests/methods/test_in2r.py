@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from in2r.build import Inputs, ModelConfig, build_encoder
+from in2r.errors import InputError
 from in2r.losses import prototype_contrast_loss, rectification_loss, sce_loss, triplet_loss
 from in2r.memory import Neighbors
 from in2r.methods import Batch, Peer, build_method
@@ -417,3 +418,12 @@ def test_plain_sce_is_the_warm_up_loss() -> None:
     loss = made.all_pairs_step(net, CLEAN, 7).losses["total"]
     assert torch.equal(loss, warm.all_pairs_step(net, CLEAN, 0).losses["total"])
     assert not made.needs_partition(10)
+
+
+@pytest.mark.parametrize(("size", "pairs"), [(4, 100), (None, 4), (8, 4)])
+def test_more_neighbors_than_the_memory_can_ever_hold_are_refused(size: int | None, pairs: int) -> None:
+    said = rf"`method\.num_neighbors` \(5\) must be at most `method\.memory_size` .* training pairs \({pairs}\)"
+    with pytest.raises(InputError, match=said):
+        In2r(In2rConfig(memory_size=size), pairs).parts(8)
+    In2r(In2rConfig(memory_size=size, rectifier="none"), pairs).parts(8)
+    In2r(In2rConfig(memory_size=size, num_neighbors=4), pairs).parts(8)

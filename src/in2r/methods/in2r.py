@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from in2r.config import key
+from in2r.errors import InputError
 from in2r.losses import prototype_contrast_loss, rectification_loss, sce_loss, soft_target, triplet_loss
 from in2r.memory import MemoryBank, Neighbors
 from in2r.methods.base import Batch, Peer, Step
@@ -68,7 +69,7 @@ class In2r:
     """The method; stateless but for its settings and the memory's size."""
 
     def __init__(self, config: In2rConfig, pairs: int) -> None:
-        self.config = config
+        self.config, self.pairs = config, pairs
         self.name = "discard" if config.rectifier == "none" else "in2r"
         share = min(int(config.memory_share * pairs), config.memory_limit)
         self.memory_size = None
@@ -76,10 +77,19 @@ class In2r:
             self.memory_size = config.memory_size or max(share, config.num_neighbors)
 
     def parts(self, dim: int) -> tuple[nn.ModuleDict, MemoryBank | None]:
-        """Make one network's refiner(s) and memory."""
+        """Make one network's refiner(s) and memory.
+
+        Raises:
+            InputError: the memory can never hold K pairs, so that nothing would ever be rectified.
+        """
         c = self.config
         if self.memory_size is None:
             return nn.ModuleDict(), None
+        if min(self.memory_size, self.pairs) < c.num_neighbors:
+            raise InputError(
+                f"configuration: `method.num_neighbors` ({c.num_neighbors}) must be at most `method.memory_size` "
+                f"({self.memory_size}) and the number of training pairs ({self.pairs})"
+            )
         names = ["i2t"] if c.refiner_sharing == "shared" else ["i2t", "t2i"]
         refiners = nn.ModuleDict({name: self._refiner(dim) for name in names})
         return refiners, MemoryBank(self.memory_size, dim, c.memory_unique)
