@@ -303,8 +303,11 @@ def test_saving_replaces_a_model_and_nothing_else(tmp_path: Path, vectors: Path)
     assert load(vectors).encode_captions(["a dog"]).shape == (1, 8)
     assert [path.name for path in tmp_path.iterdir()] == ["vectors"]
     (tmp_path / "photos").mkdir()
-    with pytest.raises(InputError, match="photos: exists and is not a model folder"):
-        save(tmp_path / "photos", VECTOR_INPUTS)
+    for config in (None, "{", "[]", '{"format": "other"}'):
+        if config is not None:
+            (tmp_path / "photos" / "config.json").write_text(config)
+        with pytest.raises(InputError, match=r"photos: exists and is not a model folder .*; remove or rename it"):
+            save(tmp_path / "photos", VECTOR_INPUTS)
 
 
 def test_a_failed_save_leaves_the_older_model(vectors: Path, monkeypatch: pytest.MonkeyPatch) -> None:

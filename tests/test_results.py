@@ -294,3 +294,25 @@ def test_model_card_names_data_noise_method_results_and_limits(run: Path) -> Non
     ):
         assert text in card
     assert in2r.load(model, device="cpu").info["protocol"]["noise"]["level"] == "caption"
+
+
+def test_export_holds_the_run(run: Path) -> None:
+    folder = RunFolder(run)
+    setup = reopen(folder)
+    with folder.locked(), pytest.raises(InputError, match=r"run: process \d+ is working in this run folder"):
+        export_model(folder, setup)
+    assert export_model(folder, setup) == folder.model
+
+
+def test_an_export_that_is_killed_leaves_no_half_model(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.rmtree(run / "model", ignore_errors=True)
+    killed = RunFolder(tmp_path / "killed")
+    with monkeypatch.context() as patch:  # the last file is about to be written: what a kill would leave
+        patch.setattr("in2r.model.folder.write_json", lambda *_: shutil.copytree(run, killed.path))
+        export_model(RunFolder(run), reopen(RunFolder(run)))
+    assert not killed.model.exists()
+    export_model(killed, reopen(killed))
+    assert in2r.load(killed.path, device="cpu").dim == 16
+    assert not [path.name for path in killed.path.iterdir() if path.name.startswith(".")]

@@ -55,7 +55,7 @@ def save_model(
     """
     target = Path(os.path.abspath(folder))
     if target.exists() and not _is_model(target):
-        raise InputError(f"{folder}: exists and is not a model folder; give another name")
+        raise InputError(f"{folder}: exists and is not a model folder (no valid config.json); remove or rename it")
     words = None if vocabulary is None else {"hash": vocabulary.hash, "words": len(vocabulary)}
     config = {
         **FORMAT,
@@ -80,10 +80,10 @@ def save_model(
 
 
 def _is_model(folder: Path) -> bool:
-    file = folder / "config.json"
-    if not file.is_file():
+    try:
+        config = read_json(folder / "config.json")
+    except InputError:
         return False
-    config = read_json(file)
     return isinstance(config, dict) and config.get("format") == FORMAT["format"]
 
 

@@ -48,18 +48,27 @@ The epoch was selected on this split, so the figures are a little too good; test
 
 
 def export_model(folder: RunFolder, setup: Setup) -> Path:
-    """Write RUN/model from the best validation checkpoint, with a model card; return the folder."""
-    best = load_best(folder, setup)
-    described = protocol(folder, setup, best)
-    return save_model(
-        folder.model,
-        best.encoders,
-        setup.config.model,
-        setup.inputs,
-        setup.vocabulary,
-        _card(setup, best, described),
-        {"protocol": described, "dev": best.dev},
-    )
+    """Write RUN/model from the best validation checkpoint, with a model card; return the folder.
+
+    Args:
+        folder: the run; locked meanwhile, so not by the caller.
+        setup: its data.
+
+    Raises:
+        InputError: another process is working on the run, no epoch has ended, or something else is called RUN/model.
+    """
+    with folder.locked():
+        best = load_best(folder, setup)
+        described = protocol(folder, setup, best)
+        return save_model(
+            folder.model,
+            best.encoders,
+            setup.config.model,
+            setup.inputs,
+            setup.vocabulary,
+            _card(setup, best, described),
+            {"protocol": described, "dev": best.dev},
+        )
 
 
 def _card(setup: Setup, best: Best, described: dict[str, Any]) -> str:
