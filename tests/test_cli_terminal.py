@@ -28,7 +28,6 @@ def test_parsing_imports_nothing_heavy() -> None:
     code = """
 import sys
 from in2r.cli import main
-main.VERBS = [verb for verb in main.VERBS if verb != "demo"]  # imports PyTorch still
 main.build_parser()
 sys.stdout.write(" ".join({"torch", "sklearn", "numpy"} & sys.modules.keys()))
 """
@@ -110,11 +109,13 @@ def test_a_long_warning_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pyt
 
     def warn(args: object) -> int:
         logging.getLogger("in2r.test").warning("%s", text)
+        logging.getLogger("in2r.test").info("ours")
+        logging.getLogger("torch.test").info("not ours")
         return 0
 
     monkeypatch.setattr("in2r.cli.config.run", warn)
     assert cli.main(["config", "show"]) == 0
-    assert capsys.readouterr().err == f"WARNING: {text}\n"
+    assert capsys.readouterr().err == f"WARNING: {text}\nINFO: ours\n"
 
 
 def test_a_standard_error_that_goes_to_a_file_keeps_its_lines(capsys: pytest.CaptureFixture[str]) -> None:

@@ -62,7 +62,8 @@ def _run(argv: Sequence[str] | None, args: argparse.Namespace) -> int:
     build_parser().parse_args(argv, args)
     handler = _StandardError()
     handler.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
-    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+    logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
+    logging.getLogger("in2r").setLevel(logging.INFO)  # of other packages only what is wrong
     return int(args.run(args))
 
 
