@@ -197,8 +197,8 @@ def test_a_long_run_on_a_cpu_is_told_what_makes_it_shorter() -> None:
     [
         (0, 0, ""),
         (3, 0, "goes on at epoch 4\n"),
-        (3, 120, "goes on at epoch 4, step 121 of 2,350\n"),
-        (0, 1, "goes on at epoch 1, step 2 of 2,350\n"),
+        (3, 120, "goes on at epoch 4, step 120 of 2,350\n"),
+        (0, 1, "goes on at epoch 1, step 1 of 2,350\n"),
     ],
 )
 def test_a_resumed_run_says_where_it_goes_on_once(epoch: int, done: int, expected: str) -> None:

@@ -54,7 +54,7 @@ class Terminal:
         """Open the bar of an epoch; first say where a run goes on that was begun before."""
         self.close()
         if not self._begun and (epoch or done):
-            step = f", step {done + 1:,} of {steps:,}" if done else ""
+            step = f", step {done:,} of {steps:,}" if done else ""
             self.console.print(f"goes on at epoch {epoch + 1}{step}", highlight=False)
         self._begun = True
         if not self.console.is_terminal:
