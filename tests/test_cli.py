@@ -82,15 +82,6 @@ def test_a_finished_run_resumes_to_itself(run: Path) -> None:
     assert ((run / "best.safetensors").read_bytes(), (run / "log.jsonl").read_bytes()) == before
 
 
-def test_demo_in_small(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = tmp_path / "demo"
-    assert main(["demo", "--out", str(out), "--images", "40", "--epochs", "2"]) == 0
-    shown = capsys.readouterr().out
-    for expected in ("plain baseline", "IN²R", "noise rate found", "belong together least"):
-        assert expected in shown
-    assert in2r.load(out / "in2r" / "model").dim == 256
-
-
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [

@@ -1,0 +1,60 @@
+"""`in2r demo` at a toy size: the whole job, called again, and called with other wishes."""
+
+from pathlib import Path
+
+import pytest
+
+import in2r
+from in2r.cli.main import main
+from in2r.data.pairs import open_data
+from in2r.noise import load_index
+
+SMALL = ["--images", "40", "--epochs", "2"]
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Run it once."""
+    out = tmp_path_factory.mktemp("demo") / "out"
+    assert main(["demo", "--out", str(out), *SMALL]) == 0
+    return out
+
+
+def test_it_leaves_a_model_and_shows_what_was_found(demo: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kept = {path: path.read_bytes() for path in demo.glob("*/best.safetensors")}
+    assert main(["demo", "--out", str(demo), *SMALL]) == 0
+    shown = capsys.readouterr().out
+    assert shown.count("was finished before: nothing is trained") == len(kept) == 2
+    assert all(path.read_bytes() == content for path, content in kept.items())
+    for expected in ("plain baseline", "IN²R", "A alone", "noise rate found", "belong together least"):
+        assert expected in shown
+    assert in2r.load(demo / "in2r" / "model").dim == 256
+
+
+def test_the_truth_that_is_shown_is_that_of_the_noise_index(demo: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "--out", str(demo), *SMALL]) == 0
+    shown = capsys.readouterr().out
+    images = open_data(demo / "data").split("train").image_of_caption
+    clean = load_index(demo / "noise_0.4.npy", images).clean
+    pairs = [int(line.split(",")[0]) for line in (demo / "in2r" / "scores.csv").read_text().splitlines()[1:]]
+    wrong = (~clean[pairs]).tolist()
+    first = int((~clean).sum())
+    assert f"mismatched: {sum(wrong[:10])} of these 10, {100 * sum(wrong[:first]) / first:.0f} % of the worst" in shown
+    assert f"injected: {100 * (~clean).mean():.1f} %" in shown
+    assert [line.split("│")[4].strip() for line in shown.splitlines() if "│ train-" in line] == [
+        "yes" if is_wrong else "no" for is_wrong in wrong[:10]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("wish", "expected"),
+    [
+        (["--images", "41", "--epochs", "2"], "train is 40, now 41; choose another --out"),
+        (["--images", "40", "--epochs", "3"], "begun with other settings: train.epochs (2, now 3); choose another"),
+    ],
+)
+def test_other_wishes_than_those_it_was_begun_with_are_refused(
+    demo: Path, wish: list[str], expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["demo", "--out", str(demo), *wish]) == 2
+    assert expected in capsys.readouterr().err
