@@ -152,6 +152,42 @@ def test_a_cut_off_checkpoint_is_passed_over(
     assert_same(copied, whole["interleaved"])
 
 
+def flip(file: Path, text: bytes, after: int = 0) -> None:
+    """Flip one bit of a file, so many bytes after a text in it."""
+    block = bytearray(file.read_bytes())
+    block[block.index(text) + after] ^= 4
+    file.write_bytes(bytes(block))
+
+
+def test_a_checkpoint_with_a_flipped_bit_is_passed_over(
+    copied: Path, whole: dict[str, Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    newest = checkpoints(copied / "checkpoints")[-1]
+    tensors, _ = load_tensors(newest)
+    weight = tensors["net.B.memory.texts"].numpy().tobytes()
+    flip(newest, weight, 33)
+    with caplog.at_level(logging.WARNING):
+        resume_run(copied)
+    assert f"{newest}: damaged: the content is not what was written" in caplog.text
+    assert_same(copied, whole["interleaved"])
+
+
+@pytest.mark.parametrize("place", [b"net.b", b"3.25", b'"F32"', b"[2,3]", b"\0\0\x80?"])
+def test_a_flipped_bit_is_noticed_wherever_it_is(tmp_path: Path, place: bytes) -> None:
+    file = tmp_path / "x.safetensors"
+    tensors = {"net.b": torch.ones(2, 3), "net.c": torch.zeros(0), "net.d": torch.tensor(True)}
+    save_tensors(file, tensors, {"learning_rate": 3.25})
+    load_tensors(file)
+    flip(file, place, len(place) - 2)
+    with pytest.raises(InputError, match=r"x\.safetensors: (damaged|not a readable)"):
+        load_tensors(file)
+
+
+def test_files_of_before_there_were_checksums_are_read(tmp_path: Path) -> None:
+    save_file({"a": torch.ones(2)}, tmp_path / "x.safetensors", metadata={"in2r": "{}"})
+    assert load_tensors(tmp_path / "x.safetensors")[0]["a"].tolist() == [1, 1]
+
+
 def test_no_readable_checkpoint_is_an_error(copied: Path) -> None:
     for path in checkpoints(copied / "checkpoints"):
         path.write_bytes(b"")
