@@ -142,6 +142,20 @@ def test_score_prints_the_worst_pairs(run: Path, capsys: pytest.CaptureFixture[s
         call("score", run, "--top", -1)
 
 
+def test_what_one_group_of_losses_means_is_said_of_the_figure_it_touches() -> None:
+    summary = {
+        "loss": "sce",
+        "estimated_noise_rate": {"A": 0.0, "B": 0.3, "mean": 0.15},
+        "networks": {"A": {"single_mode": 1.0}, "B": {"single_mode": 0.0}},
+    }
+    unrated, unsure = score.one_group(summary)
+    assert unrated.startswith("no noise rate by network A: the losses form one group")
+    assert unsure.startswith("clean probabilities of network A: the sce losses behind them form one group")
+    summary["networks"] = {"A": {"single_mode": 0.0}, "B": {"single_mode": 0.0}}
+    summary["estimated_noise_rate"] = {"A": 0.2, "B": 0.3, "mean": 0.25}
+    assert score.one_group(summary) == []
+
+
 def test_brackets_in_captions_are_no_markup(tmp_path: Path) -> None:
     file = tmp_path / "scores.csv"
     file.write_text("pair,image_id,clean_prob,clean_prob_A,clean_prob_B,caption\n0,[/i],0,0,0,[red]x\\[/blue]\n")

@@ -4,6 +4,7 @@ import argparse
 import csv
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -53,12 +54,30 @@ def run(args: argparse.Namespace) -> int:
         f"estimated noise rate: {100 * rate['mean']:.1f} % of {summary['pairs']:,} pairs "
         f"(A {100 * rate['A']:.1f} %, B {100 * rate['B']:.1f} %)",
         f"all pairs: {file}",
+        *one_group(summary),
     ]
-    if any(network["single_mode"] for network in summary["networks"].values()):
-        lines.append("one Gaussian suffices for the losses: hardly any pair stands out; the order is by loss")
     for line in lines + reservations(summary["protocol"]):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
     return 0
+
+
+def one_group(summary: dict[str, Any]) -> list[str]:
+    """Say where a fit tells no two groups of pairs apart, and what that does to which figure."""
+    networks, loss = summary["networks"], summary["loss"]
+    unrated = " and ".join(name for name in networks if summary["estimated_noise_rate"][name] == 0)
+    unsure = " and ".join(name for name, network in networks.items() if network["single_mode"])
+    lines = []
+    if unrated:
+        lines.append(
+            f"no noise rate by network {unrated}: the losses form one group; the data are clean, or the model cannot "
+            "tell the pairs apart yet"
+        )
+    if unsure:
+        lines.append(
+            f"clean probabilities of network {unsure}: the {loss} losses behind them form one group; trust the order, "
+            "less the values"
+        )
+    return lines
 
 
 def worst_pairs(file: Path, top: int) -> Table:
