@@ -86,7 +86,7 @@ class Trainer:
             self.truth = Truth(setup.noise, original, self.device)
         self.word_coverage: dict[str, Any] | None = None
         self.nets = self._build_nets()
-        self.optimizers = {name: self._optimizer(net) for name, net in self.nets.items()}
+        self.optimizers = {name: self.make_optimizer(net) for name, net in self.nets.items()}
         self.partitions: dict[str, Partition] = {}
         self.means = Means()
         self.epoch = self.position = self.step = self.lines = 0
@@ -119,7 +119,8 @@ class Trainer:
         encoder = build_encoder(self.config.model, self.setup.inputs, matrix)
         return Peer(encoder, *self.method.parts(self.config.model.dim))
 
-    def _optimizer(self, net: Peer) -> torch.optim.Optimizer:
+    def make_optimizer(self, net: Peer) -> torch.optim.Optimizer:
+        """Make the optimiser of a network."""
         train = self.config.train
         if train.optimizer == "adamw":
             return torch.optim.AdamW(net.parameters(), lr=train.learning_rate, weight_decay=train.weight_decay)
@@ -200,21 +201,26 @@ class Trainer:
             step, noisy = self._losses(name, index, order)
         except InputError as error:
             raise self._diverged(name, index, str(error)) from None
-        optimizer.zero_grad(set_to_none=True)
         if index == 0:  # once an epoch: which loss steers the encoders cannot be told from the losses' sizes
             for loss, part_norm in gradient_norms(net.encoder, step).items():
                 self.means.add(f"gradient_norm_{loss}_{name}", part_norm)
-        step.losses["total"].backward()  # type: ignore[no-untyped-call]
-        norm = torch.nn.utils.clip_grad_norm_(net.parameters(), self.config.train.gradient_clip)
-        optimizer.step()
-        if step.keep is not None and net.memory is not None:
-            net.memory.push(*step.keep)
+        norm = self.descend(net, optimizer, step)
         self.means.add(f"gradient_norm_{name}", norm)
         record_step(self.means, name, step, noisy, self.truth)
         # 0 * norm: a gradient that is not finite is found by the same look
         self._unchecked.append((name, index, step.losses["total"].detach() + 0 * norm))
         if self.device.type == "cpu" or len(self._unchecked) >= CHECK_EVERY:
             self._check_finite()
+
+    def descend(self, net: Peer, optimizer: torch.optim.Optimizer, step: Step) -> Tensor:
+        """Take one step down the total loss, then fill the memory; return the gradient's norm before clipping."""
+        optimizer.zero_grad(set_to_none=True)
+        step.losses["total"].backward()  # type: ignore[no-untyped-call]
+        norm = torch.nn.utils.clip_grad_norm_(net.parameters(), self.config.train.gradient_clip)
+        optimizer.step()
+        if step.keep is not None and net.memory is not None:
+            net.memory.push(*step.keep)
+        return norm
 
     def _losses(self, name: str, index: int, order: EpochOrder) -> tuple[Step, Batch | None]:
         """Make the losses of one step, and return its noisy batch where there is one."""

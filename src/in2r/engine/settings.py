@@ -2,12 +2,11 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
 from in2r.build import ModelConfig
-from in2r.config import fill, key, merge, parse_overrides, read_yaml
+from in2r.config import fill, key, merge, parse_overrides, preset_file, presets, read_yaml
 from in2r.errors import InputError
 from in2r.methods import MethodConfig
 from in2r.methods.in2r import In2rConfig
@@ -130,13 +129,6 @@ class RunConfig:
     record: RecordConfig = field(default_factory=RecordConfig)
 
 
-def presets() -> list[str]:
-    """Return the names of the settings that come with the package."""
-    return sorted(
-        Path(str(item)).stem for item in files("in2r").joinpath("presets").iterdir() if str(item).endswith(".yaml")
-    )
-
-
 def load_config(source: str | Path | None = None, overrides: Iterable[str] = (), **sections: Any) -> RunConfig:
     """Resolve a run's settings: a preset's name or a YAML file, then sections, then `key=value` overrides.
 
@@ -169,7 +161,7 @@ def _source(source: str | Path | None) -> dict[str, Any]:
 def _preset(name: Any, fault: str) -> dict[str, Any]:
     if name not in presets():
         raise InputError(f"{fault}; presets: {', '.join(presets())}")
-    return read_yaml(str(files("in2r").joinpath("presets", f"{name}.yaml")))
+    return read_yaml(preset_file(name))
 
 
 def _check(config: RunConfig) -> None:

@@ -1,0 +1,100 @@
+"""What a run will cost: the reckoning by hand, with a clock that the steps advance; the run is not touched."""
+
+import copy
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tiny_engine import settings
+
+from in2r.engine import plan
+from in2r.engine.loop import Trainer
+from in2r.engine.plan import make_plan
+from in2r.engine.run import RunFolder
+from in2r.engine.setup import open_setup
+from in2r.engine.train import Silent
+from in2r.methods import Peer
+
+
+def trainer(folder: Path, data: Path, noise: Path, preset: str = "paper", *overrides: str) -> Trainer:
+    index = (f"noise.index={noise}", "noise.ratio=0.4")
+    setup = open_setup(settings(data, preset, *index, *overrides), torch.device("cpu"))
+    folder.mkdir()
+    return Trainer(RunFolder(folder), setup, Silent())
+
+
+class Clock:
+    """Time that only the timed calls spend."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def spend(self, target: Any, name: str, costs: list[float], patch: pytest.MonkeyPatch) -> Iterator[float]:
+        """Let the calls of a method cost these seconds, one after the other; return what is left of them."""
+        method, left = getattr(target, name), iter(costs)
+
+        def wrapped(*args: Any) -> Any:
+            self.now += next(left)
+            return method(*args)
+
+        patch.setattr(target, name, wrapped)
+        return left
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(plan.time, "perf_counter", made)
+    return made
+
+
+def test_each_kind_of_step_is_timed_warm(
+    data: Path, noise: Path, tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = trainer(tmp_path / "run", data, noise)
+    clock.spend(made.method, "all_pairs_step", [9.0, 0.25, 0.125, 0.25], monkeypatch)
+    clock.spend(made.method, "partition_step", [99.0, 0.5, 0.25, 0.5], monkeypatch)
+    planned = make_plan(made)
+    # 60 pairs in batches of 12, two networks: 10 steps an epoch, of which 60 % are of clean pairs
+    assert (planned.warmup_steps, planned.cotraining_steps) == (10, 2 * 6)
+    assert planned.seconds == 10 * 0.125 + 12 * 0.25
+
+
+def test_partition_and_validation_count(
+    data: Path, noise: Path, tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = trainer(tmp_path / "run", data, noise)
+    monkeypatch.setattr(plan._Rehearsal, "all_pairs_step", lambda self: None)
+    monkeypatch.setattr(plan._Rehearsal, "partition_step", lambda self: None)
+    clock.spend(Peer, "embed", [9.0, 0.5, 0.25, 0.5], monkeypatch)
+    # two partitions of 60 pairs, three validations of 20, by two networks, in batches of 12
+    assert make_plan(made).seconds == pytest.approx(2 * (2 * 60 + 3 * 20) / 12 * 0.25)
+
+
+def test_slow_steps_are_timed_once(
+    data: Path, noise: Path, tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = trainer(tmp_path / "run", data, noise, "sce")
+    clock.spend(made.method, "all_pairs_step", [100.0, 50.0], monkeypatch)
+    assert make_plan(made).seconds == 30 * 50
+
+
+@pytest.mark.parametrize("preset", ["paper", "released", "discard", "triplet", "sce"])
+def test_the_run_is_not_touched(data: Path, noise: Path, tmp_path: Path, preset: str) -> None:
+    made = trainer(tmp_path / "run", data, noise, preset)
+    before = copy.deepcopy({name: net.state_dict() for name, net in made.nets.items()})
+    torch.manual_seed(5)
+    generator = torch.get_rng_state()
+    planned = make_plan(made)
+    assert planned.seconds > 0
+    assert torch.equal(torch.get_rng_state(), generator)
+    for name, net in made.nets.items():
+        assert all(torch.equal(value, net.state_dict()[key]) for key, value in before[name].items())
+        assert all(weight.grad is None for weight in net.parameters())
+        assert not made.optimizers[name].state
+    assert made.means.read() == {}
