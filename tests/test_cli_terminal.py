@@ -14,9 +14,9 @@ from rich.console import Console
 
 import in2r
 from in2r.cli import main as cli
-from in2r.cli import settings, train
+from in2r.cli import train
 from in2r.cli.show import Terminal
-from in2r.engine.settings import load_config, presets
+from in2r.engine.settings import load_config
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(in2r.__file__).parents[1])}
 
@@ -33,10 +33,6 @@ sys.stdout.write(" ".join({"torch", "sklearn", "numpy"} & sys.modules.keys()))
 """
     done = subprocess.run([sys.executable, "-c", code], env=ENVIRONMENT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-
-
-def test_the_presets_are_those_of_the_engine() -> None:
-    assert settings.presets() == presets()
 
 
 @pytest.mark.parametrize("module", ["rich", "torch"])

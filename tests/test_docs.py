@@ -14,9 +14,10 @@ import torch
 
 from in2r.build import Inputs, ModelConfig, build_encoder
 from in2r.cli.main import build_parser
+from in2r.config import presets
 from in2r.data.vocabulary import Vocabulary
 from in2r.engine.run import RunFolder
-from in2r.engine.settings import RunConfig, load_config, presets
+from in2r.engine.settings import RunConfig, load_config
 from in2r.engine.train import reopen
 from in2r.files import read_json
 from in2r.methods import METHODS

@@ -6,6 +6,7 @@ import math
 import types
 import typing
 from collections.abc import Iterable, Mapping
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -34,6 +35,17 @@ def key(
         above: the value must be greater than this one.
     """
     return dataclasses.field(default=default, metadata={"help": help, "low": low, "high": high, "above": above})
+
+
+def presets() -> list[str]:
+    """Return the names of the settings that come with the package."""
+    names = (str(item.name) for item in files("in2r").joinpath("presets").iterdir())
+    return sorted(Path(name).stem for name in names if name.endswith(".yaml"))
+
+
+def preset_file(name: str) -> Path:
+    """Return the file of a preset."""
+    return Path(str(files("in2r").joinpath("presets", f"{name}.yaml")))
 
 
 def fill(cls: type[T], values: Mapping[str, Any], where: str = "") -> T:

@@ -96,7 +96,7 @@ def test_images_in_several_splits_and_images_without_caption(tmp_path):
     report = check_data(tmp_path)
     errors = [str(fault) for fault in report.faults if fault.level == "error"]
     assert errors == [f"{tmp_path}: images that lie in several splits: 1 (image 1 in line 4)"]
-    assert f"{tmp_path}: 2 images without caption are left out" in map(str, report.faults)
+    assert f"{tmp_path}: left out, without caption: 2 images" in map(str, report.faults)
     assert [split.captions_per_image for split in report.splits] == [(1, 1.0, 1), (1, 1.0, 1)]
 
 

@@ -1,15 +1,10 @@
 """The arguments that name a run's settings: a preset or a YAML file, then what differs."""
 
 import argparse
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-
-def presets() -> list[str]:
-    """Return the presets' names, read from the package's files: `engine.settings` would import PyTorch."""
-    found = files("in2r").joinpath("presets").iterdir()
-    return sorted(Path(item.name).stem for item in found if item.name.endswith(".yaml"))
+from in2r.config import presets
 
 
 def add_settings(parser: argparse.ArgumentParser, **how: Any) -> None:

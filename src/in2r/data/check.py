@@ -196,4 +196,6 @@ def _check_table(report: CheckReport, source: TableSource) -> None:
     report.add("error", f"{source.path}: images that lie in several splits", len(shared), places)
     unused = source.images_without_caption()
     if unused:
-        report.faults.append(Fault("warning", f"{source.path}: {unused} images without caption are left out", unused))
+        report.faults.append(
+            Fault("warning", f"{source.path}: left out, without caption: {unused} image{'s' * (unused > 1)}", unused)
+        )
