@@ -98,6 +98,8 @@ class _Rehearsal:
         self.trainer = trainer
         self.net = copy.deepcopy(trainer.nets["A"])
         self.optimizer = trainer.make_optimizer(self.net)
+        for group in self.optimizer.param_groups:
+            group["lr"] = 0.0  # the weights stay: settings that diverge are found by the run, at their place
         pairs = trainer.data.pairs
         drawn = torch.randperm(len(pairs), generator=torch_generator(trainer.seed, "plan"))
         self.pairs = pairs[drawn[: trainer.config.train.batch_size]]
