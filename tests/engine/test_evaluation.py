@@ -22,7 +22,7 @@ from in2r.engine.device import resolve_device
 from in2r.engine.evaluation import evaluate_split
 from in2r.engine.run import RunFolder
 from in2r.engine.settings import RunConfig
-from in2r.engine.train import resume_run, start_run
+from in2r.engine.train import reopen, resume_run, start_run
 from in2r.errors import InputError
 from in2r.metrics import recall_at_k
 
@@ -293,3 +293,27 @@ def test_an_oracle_trains_on_the_truly_matching_pairs_only(data: Path, noise: Pa
 def test_more_neighbors_than_pairs_are_refused_at_the_start(data: Path, tmp_path: Path) -> None:
     config = settings(data, "paper", "method.num_neighbors=61", "method.memory_size=null")
     refused(tmp_path, config, r"`method\.num_neighbors` \(61\) .* `method\.memory_size` \(61\) .* pairs \(60\)")
+
+
+@pytest.mark.parametrize(
+    ("preset", "warmup", "warned"), [("paper", 2, True), ("paper", 1, False), ("triplet", 2, False)]
+)
+def test_a_run_that_ends_within_its_warm_up_is_warned_of(
+    data: Path, tmp_path: Path, preset: str, warmup: int, warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    start_run(tmp_path / "run", settings(data, preset, "train.epochs=2", f"method.warmup_epochs={warmup}"))
+    assert ("no co-training: train.epochs=2 does not go beyond method.warmup_epochs" in caplog.text) is warned
+
+
+def test_a_drawn_split_is_announced_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    table = tmp_path / "table"
+    table.mkdir()
+    rng = np.random.default_rng(0)
+    np.save(table / "images.npy", rng.standard_normal((20, 8)).astype(np.float32))
+    np.save(table / "captions.npy", rng.standard_normal((20, 6)).astype(np.float32))
+    (table / "pairs.csv").write_text("image,caption\n" + "".join(f"{image},dog {image}\n" for image in range(20)))
+    with caplog.at_level(logging.INFO):
+        config = settings(table, "sce", "train.epochs=1", "data.caption_vectors=captions", "model.image=linear")
+        reopen(start_run(tmp_path / "run", config))
+    told = [record.getMessage() for record in caplog.records if "drew" in record.getMessage()]
+    assert told == ["pairs.csv has no split column: drew 16 images for train, 2 for dev, 2 for test (split_seed 0)"]

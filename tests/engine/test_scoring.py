@@ -216,7 +216,10 @@ def test_a_threshold_that_trusts_nothing_is_said_and_the_run_goes_on(
     data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     last = run(tmp_path / "run", data, "partition.threshold=1.0")[-1]
-    assert "no two pairs above partition.threshold=1.0; the lowest losses count as clean" in caplog.text
+    told = [record.getMessage() for record in caplog.records if "threshold" in record.getMessage()]
+    assert told == [
+        "epoch 2, network A and B: no two pairs above partition.threshold=1.0; the lowest losses count as clean"
+    ]
     assert last["clean_set_was_empty_A"] == 1
     assert last["steps"] == {"A": 1, "B": 1}
 
@@ -229,7 +232,7 @@ def test_a_threshold_that_suspects_nothing_leaves_steps_unrectified(data: Path, 
 
 
 def test_one_group_goes_on_with_the_warm_up_loss_on_all_pairs(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     losses = torch.as_tensor(np.random.default_rng(0).standard_normal(60), dtype=torch.float32)
     monkeypatch.setattr("in2r.engine.loop.score_pairs", lambda *_: {"sce": losses, "triplet-mean": losses})
@@ -241,6 +244,12 @@ def test_one_group_goes_on_with_the_warm_up_loss_on_all_pairs(
     assert "loss_sce_A" in last
     assert "loss_inter_A" not in last
     assert last["memory_fill_A"] == 0
+    told = [record.getMessage() for record in caplog.records if "one group" in record.getMessage()]
+    assert told == [
+        f"epoch 2, network A and B: the pairs' losses form one group, not two (separation {last['separation_A']:.1f}, "
+        f"{last['separation_B']:.1f} < partition.minimum_separation=9.0): its peer goes on with the warm-up loss on "
+        "all pairs in this epoch"
+    ]
 
 
 def test_all_losses_equal_is_said_and_the_run_goes_on(
@@ -250,7 +259,8 @@ def test_all_losses_equal_is_said_and_the_run_goes_on(
         "in2r.engine.loop.score_pairs", lambda *_: dict.fromkeys(("sce", "triplet-mean"), torch.ones(60))
     )
     last = run(tmp_path / "run", data, "partition.single_mode=split")[-1]
-    assert "epoch 2, network A: one Gaussian suffices" in caplog.text
+    said = "epoch 2, network A and B: the pairs' losses form one group, not two (separation 0.0, 0.0 < partition.mini"
+    assert said in caplog.text
     assert last["clean_fraction_A"] == last["single_mode_A"] == 1
     assert last["estimated_noise_rate_sce_A"] == 0
 

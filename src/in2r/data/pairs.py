@@ -83,6 +83,7 @@ def open_data(
     dev_rule: str = "scan",
     caption_vectors: str | bool | None = None,
     split_seed: int = 0,
+    announce: bool = True,
 ) -> DataSource:
     """Recognise a data folder and return its source.
 
@@ -96,6 +97,7 @@ def open_data(
         caption_vectors: precomp: the suffix of `{split}_{suffix}.npy`; table: True or a file name. A table
             without captions uses its vectors unasked.
         split_seed: draws the split of a pair table without a split column.
+        announce: say so when a split is drawn; not where the same one was announced before.
 
     Raises:
         InputError: no such folder, no layout recognised, or settings out of range.
@@ -114,7 +116,9 @@ def open_data(
     if layout == "table":
         from in2r.data.table import TableSource
 
-        return TableSource(folder, dev_rule=dev_rule, caption_vectors=caption_vectors, split_seed=split_seed)
+        return TableSource(
+            folder, dev_rule=dev_rule, caption_vectors=caption_vectors, split_seed=split_seed, announce=announce
+        )
     raise InputError(f"layout {layout!r}: expected one of auto, precomp, table")
 
 

@@ -40,6 +40,7 @@ class TableSource:
         dev_rule: str = "scan",
         caption_vectors: str | bool | None = None,
         split_seed: int = 0,
+        announce: bool = True,
     ) -> None:
         if dev_rule == "ncr":
             raise InputError(f"{path}: dev_rule=ncr belongs to precomp folders; a pair table's dev split is used whole")
@@ -55,7 +56,7 @@ class TableSource:
         self._image_rows = self._find_images(rows.columns[self._layout.columns["image"]])
         given = rows.columns.get(self._layout.columns["split"])
         self._drawn_from = None if given is not None else split_seed
-        self._splits = self._draw_split(split_seed) if given is None else self._read_split(given)
+        self._splits = self._draw_split(split_seed, announce) if given is None else self._read_split(given)
 
     @property
     def split_names(self) -> tuple[str, ...]:
@@ -162,7 +163,7 @@ class TableSource:
             raise InputError(f"{place}: split {given[unknown]!r}; expected {', '.join(SPLITS)}")
         return np.array([number_of[name] for name in given], dtype=np.int64)
 
-    def _draw_split(self, seed: int) -> NDArray[np.int64]:
+    def _draw_split(self, seed: int, announce: bool) -> NDArray[np.int64]:
         images = np.unique(self._image_rows)
         if len(images) < len(SPLITS):
             raise InputError(f"{self._layout.table}: {len(images)} images; a split can be drawn from 3 or more")
@@ -171,9 +172,10 @@ class TableSource:
         split_of_row = np.zeros(len(self._array), dtype=np.int64)
         split_of_row[drawn[:held_out]] = SPLITS.index("dev")
         split_of_row[drawn[held_out : 2 * held_out]] = SPLITS.index("test")
-        log.info(
-            "%s has no split column: drew %d images for train, %d for dev, %d for test (split_seed %d)",
-            self._layout.table, len(images) - 2 * held_out, held_out, held_out, seed,
-        )  # fmt: skip
+        if announce:
+            log.info(
+                "%s has no split column: drew %d images for train, %d for dev, %d for test (split_seed %d)",
+                self._layout.table.name, len(images) - 2 * held_out, held_out, held_out, seed,
+            )  # fmt: skip
         chosen: NDArray[np.int64] = split_of_row[self._image_rows]
         return chosen

@@ -273,6 +273,7 @@ class Trainer:
         """Each network judges all pairs; the first time, both memories are filled from it."""
         for name, net in self.nets.items():
             self.partitions[name] = self._partition(name, net)
+        self._warn()
         for name, net in self.nets.items():
             if self.method.wants_prefill() and net.memory is not None and len(net.memory) == 0:
                 self._prefill(name, net.encoder, net.memory)
@@ -290,23 +291,29 @@ class Trainer:
                 raise self._stopped(f"partition by network {name}: {error}") from None
             partition = make_partition(losses[config.loss], self.data.pairs, total, config)
         figures = {**partition.figures, **estimate_noise_rates(losses, config)}
-        self._warn(name, partition)
         if self.truth is not None:
             figures |= partition_truth(losses, partition.clean, self.data.pairs, self.truth)
         for key, value in figures.items():
             self.means.add(f"{key}_{name}", value)
         return partition
 
-    def _warn(self, name: str, partition: Partition) -> None:
-        """Say what is unusual about a partition."""
-        faults = []
-        if not partition.split:
-            faults.append("one Gaussian suffices for the losses; the peer goes on with the warm-up loss on all pairs")
-        if "clean_set_was_empty" in partition.figures:
-            threshold = self.config.partition.threshold
-            faults.append(f"no two pairs above partition.threshold={threshold}; the lowest losses count as clean")
-        for fault in faults:
-            log.warning("epoch %d, network %s: %s", self.epoch + 1, name, fault)
+    def _warn(self) -> None:
+        """Say what is unusual about the partitions, once for both."""
+        config = self.config.partition
+        whole = {name: partition for name, partition in self.partitions.items() if not partition.split}
+        empty = [name for name, partition in self.partitions.items() if "clean_set_was_empty" in partition.figures]
+        if whole:
+            found = ", ".join(f"{partition.figures['separation']:.1f}" for partition in whole.values())
+            log.warning(
+                "epoch %d, network %s: the pairs' losses form one group, not two (separation %s < "
+                "partition.minimum_separation=%s): its peer goes on with the warm-up loss on all pairs in this epoch",
+                self.epoch + 1, " and ".join(whole), found, config.minimum_separation,
+            )  # fmt: skip
+        if empty:
+            log.warning(
+                "epoch %d, network %s: no two pairs above partition.threshold=%s; the lowest losses count as clean",
+                self.epoch + 1, " and ".join(empty), config.threshold,
+            )  # fmt: skip
 
     def _prefill(self, name: str, encoder: DualEncoder, memory: MemoryBank) -> None:
         """Push the elite pairs of the first partition, as eval-mode embeddings, the newest M of a shuffled order."""

@@ -102,7 +102,7 @@ def open_setup(
     vocabulary: Vocabulary | None = None,
     noise_file: Path | None = None,
     *,
-    scan: bool = True,
+    first: bool = True,
 ) -> Setup:
     """Open the data of a run and check it.
 
@@ -111,7 +111,8 @@ def open_setup(
         device: where it will compute.
         vocabulary: the run's own vocabulary where it exists already; else it is read or built from the settings.
         noise_file: the run's own copy of the noise index where it exists already; else the settings' file is read.
-        scan: look at every training feature for NaN and infinity; once is enough for the same data.
+        first: look at every training feature for NaN and infinity, and say which split was drawn; once is enough for
+            the same data.
 
     Raises:
         InputError: whatever cannot be used, with its place.
@@ -125,11 +126,12 @@ def open_setup(
         dev_rule=data.dev_rule,
         caption_vectors=True if data.caption_vectors == "auto" else data.caption_vectors,
         split_seed=data.split_seed,
+        announce=first,
     )
     _refuse_shared_images(source)
     train = source.split("train")
     kind = text_kind(config.model, "vectors" if train.caption_vectors is not None else "words")
-    check_split(train, kind == "vectors", scan)
+    check_split(train, kind == "vectors", first)
     if kind == "words" and vocabulary is None:
         assert train.captions is not None
         vocabulary = (

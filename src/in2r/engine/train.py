@@ -23,6 +23,9 @@ from in2r.noise import save_index
 
 log = logging.getLogger(__name__)
 
+ENDLESS = 10**9
+"""an epoch that comes after any warm-up"""
+
 
 class Silent:
     """A display that shows nothing."""
@@ -73,8 +76,16 @@ def start_run(
         folder.write_config(setup.config)  # last: from here on the folder holds a run
         if on_plan is not None:
             on_plan(plan)
+        _warn_without_cotraining(trainer)
         trainer.run()
     return folder
+
+
+def _warn_without_cotraining(trainer: Trainer) -> None:
+    """Say that a run will be over before its method tells pairs apart."""
+    partitions, epochs = trainer.method.needs_partition, trainer.config.train.epochs
+    if partitions(ENDLESS) and not partitions(epochs - 1):
+        log.warning("no co-training: train.epochs=%d does not go beyond method.warmup_epochs", epochs)
 
 
 def resume_run(path: str | Path, display: Display | None = None, *, force: bool = False) -> RunFolder:
@@ -131,7 +142,7 @@ def reopen(folder: RunFolder, *, device: str | None = None, force: bool = False)
     _use_threads(config)
     vocabulary = None if info["vocabulary"] is None else _own_vocabulary(folder, info["vocabulary"])
     noise_file = folder.noise_file if folder.noise_file.is_file() else None  # None: a run of an older in2r
-    setup = open_setup(config, resolve_device(device or config.train.device), vocabulary, noise_file, scan=False)
+    setup = open_setup(config, resolve_device(device or config.train.device), vocabulary, noise_file, first=False)
     faults = [f"setting {name}" for name in changed_settings(info.get("settings", {}), config)]
     changed = changed_splits(info["data"]["fingerprint"], setup.source.fingerprint())
     if changed:
