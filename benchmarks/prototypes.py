@@ -87,7 +87,12 @@ def main() -> int:
     args = parser.parse_args()
     torch.set_num_threads(1)
     for run in args.runs:
-        print("\n".join(["| asked | R@1 | R@10 |", "| --- | --- | --- |", *measure(RunFolder(run), args.neighbors)]))
+        try:
+            rows = measure(RunFolder(run), args.neighbors)
+        except InputError as error:
+            print(error, file=sys.stderr)
+            return 2
+        print("\n".join(["| asked | R@1 | R@10 |", "| --- | --- | --- |", *rows]))
     return 0
 
 

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tiny_run import make_data, make_noise, train
+
 FOLDER = Path(__file__).parent.parent / "benchmarks"
 
 
@@ -61,3 +63,18 @@ def test_the_table_shows_every_row(toy):
     for row in record["rows"]:
         assert row["what"] in printed
         assert f"{row['seconds']['ratio']:.2f} (" in printed
+
+
+def test_prototypes_are_compared_with_the_query_itself(tmp_path):
+    data = make_data(tmp_path / "data")
+    noisy = train(tmp_path / "noisy", data, "paper", f"noise.index={make_noise(tmp_path / 'noise.npy')}")
+    command = [sys.executable, FOLDER / "prototypes.py", noisy.path]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    rows = [line.split("|")[1:4] for line in done.stdout.splitlines() if line.startswith("|")][2:]
+    assert [row[0].strip() for row in rows][:2] == ["the query image itself", "mean of its 5 nearest"]
+    assert all(0 <= float(first) <= float(tenth) <= 100 for _, first, tenth in rows)
+    plain = train(tmp_path / "plain", data, "paper")
+    done = subprocess.run([*command[:2], plain.path], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "no noise was injected" in done.stderr
