@@ -156,23 +156,6 @@ def test_the_plan_says_what_applies(warmup: int, cotraining: int, expected: str)
     assert " ".join(steps.split()) == f"steps {expected}"
 
 
-@pytest.mark.parametrize(
-    ("preset", "overrides", "expected"),
-    [
-        (
-            "paper",
-            ["train.epochs=5"],
-            ["warning: no co-training: train.epochs=5 does not exceed method.warmup_epochs=5"],
-        ),
-        ("paper", ["train.epochs=6"], []),
-        ("triplet", ["train.epochs=1"], []),
-        ("sce", ["train.epochs=1"], []),
-    ],
-)
-def test_a_run_without_co_training_is_warned_of(preset: str, overrides: list[str], expected: list[str]) -> None:
-    assert train.remarks(plan(), load_config(preset, [*overrides, "train.device=cpu"])) == expected
-
-
 def test_a_long_run_on_a_cpu_is_told_what_makes_it_shorter() -> None:
     config = load_config("paper", ["train.device=cpu"])
     assert train.remarks(plan(seconds=7100), config) == []

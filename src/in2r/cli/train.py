@@ -64,18 +64,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def remarks(plan: "Plan", config: "RunConfig") -> list[str]:
-    """Say what a user may want to change before the first step."""
+    """Say what makes a long run on a CPU shorter."""
     from in2r.engine.device import resolve_device
-    from in2r.methods.in2r import In2rConfig
 
-    lines = []
-    epochs, method = config.train.epochs, config.method
-    if isinstance(method, In2rConfig) and epochs <= method.warmup_epochs:
-        lines.append(
-            f"warning: no co-training: train.epochs={epochs} does not exceed "
-            f"method.warmup_epochs={method.warmup_epochs}"
-        )
-    if plan.seconds > LONG and resolve_device(config.train.device).type == "cpu":
-        threads = "" if config.train.threads == 1 else "train.threads=1 on a shared machine, "
-        lines.append(f"what makes it shorter: {threads}a smaller model.dim, fewer train.epochs")
-    return lines
+    if plan.seconds <= LONG or resolve_device(config.train.device).type != "cpu":
+        return []
+    threads = "" if config.train.threads == 1 else "train.threads=1 on a shared machine, "
+    return [f"what makes it shorter: {threads}a smaller model.dim, fewer train.epochs"]
