@@ -45,11 +45,16 @@ def by_method(records: list[Record], bench: str, ratio: int) -> dict[str, dict[i
     return found
 
 
-def rsum(record: Record, row: str = "ensemble") -> float:
-    return float(record["result"]["rows"][row]["rsum"])
+def ensemble(record: Record) -> float:
+    return float(record["result"]["rows"]["ensemble"]["rsum"])
 
 
-def paired(ours: dict[int, Record], other: dict[int, Record]) -> str:
+def single(record: Record) -> float:
+    """The mean of both networks, each on its own."""
+    return statistics.mean(record["result"]["rows"][network]["rsum"] for network in "AB")
+
+
+def paired(ours: dict[int, Record], other: dict[int, Record], rsum: Callable[[Record], float]) -> str:
     """Differences seed by seed, after their mean where there are several."""
     differences = [rsum(ours[seed]) - rsum(other[seed]) for seed in sorted(ours.keys() & other.keys())]
     listed = ", ".join(f"{difference:+.1f}" for difference in differences)
@@ -69,9 +74,9 @@ def recall_table(records: list[Record], bench: str) -> str:
     ratios = sorted({record["cell"]["ratio"] for record in records if record["cell"]["bench"] == bench})
     for ratio in ratios:
         found = by_method(records, bench, ratio)
+        discarding = found.get("discard", {})
         for method in [name for name in ORDER if name in found]:
             runs = found[method]
-            singles = [rsum(run, row) for run in runs.values() for row in ("A", "B")]
             steps = statistics.mean(
                 sum(run["result"]["protocol"]["steps_per_network"].values()) / 2 for run in runs.values()
             )
@@ -83,17 +88,18 @@ def recall_table(records: list[Record], bench: str) -> str:
                 [
                     f"{ratio} %",
                     TITLES[method],
-                    spread([rsum(run) for run in runs.values()]),
-                    ", ".join(f"{rsum(runs[seed]):.1f}" for seed in sorted(runs)),
-                    spread(singles),
+                    spread([ensemble(run) for run in runs.values()]),
+                    ", ".join(f"{ensemble(runs[seed]):.1f}" for seed in sorted(runs)),
+                    spread([single(run) for run in runs.values()]),
                     *recalls,
                     f"{steps:.0f}",
-                    "" if method == "discard" else paired(runs, found.get("discard", {})),
-                    "" if method == "plain" else paired(runs, found.get("plain", {})),
+                    *("" if method == "discard" else paired(runs, discarding, rsum) for rsum in (ensemble, single)),
+                    "" if method == "plain" else paired(runs, found.get("plain", {}), ensemble),
                 ]
             )
     header = ["noise", "training", "rSum, ensemble", "by seed", "rSum, single network", "i2t R@1", "t2i R@1"]
-    return table([*header, "steps per network", "minus discarding", "minus plain"], rows)
+    differences = ["minus discarding, ensemble", "minus discarding, single network", "minus plain, ensemble"]
+    return table([*header, "steps per network", *differences], rows)
 
 
 def epoch_table(records: list[Record], bench: str, columns: dict[str, Callable[[Record], float]], digits: int) -> str:
