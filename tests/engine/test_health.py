@@ -57,6 +57,21 @@ def test_distinct_pairs_by_hand() -> None:
     assert float(distinct_pairs(near([[7]]))) == 1.0
 
 
+def test_places_left_empty_by_exclusion_do_not_count(truth: Truth) -> None:
+    some, none = near([[1, 1, 2], [3, 4, 3]]), near([[1], [2]])
+    some.scores[0, 2], some.scores[1, 1:] = -torch.inf, -torch.inf
+    none.scores[:] = -torch.inf
+    assert float(distinct_pairs(some)) == 1.0
+    assert float(distinct_pairs(none)) == 0.0
+    step = Step({})
+    step.near_images = near([[3, 0], [0, 5]], groups=[[1, 0], [0, 0]])
+    step.near_images.scores[1, 0] = -torch.inf  # an excluded hit: of three places two hit
+    step.near_texts = none
+    share = truth.same_image(step, noisy_batch([1, 2], [1, 0]))
+    assert float(share["neighbors_same_image_i2t"]) == pytest.approx(2 / 3)
+    assert float(share["neighbors_same_image_t2i"]) == 0
+
+
 def noisy_batch(pairs: list[int], groups: list[int]) -> Batch:
     empty = torch.zeros(len(pairs), 1, 2)
     return Batch(torch.tensor(pairs), torch.tensor(groups), empty, None, empty, None)

@@ -64,9 +64,15 @@ class Truth:
         image = step.near_images.groups == noisy.groups[:, None]
         text = self.original[step.near_texts.ids.clamp(min=0)] == self.original[noisy.pairs][:, None]
         return {
-            "neighbors_same_image_i2t": image.float().mean(),
-            "neighbors_same_image_t2i": text.float().mean(),
+            "neighbors_same_image_i2t": _share(image, step.near_images),
+            "neighbors_same_image_t2i": _share(text, step.near_texts),
         }
+
+
+def _share(hits: Tensor, near: Neighbors) -> Tensor:
+    """Return the share of hits (B, K) among the neighbours; places left empty by exclusion are none."""
+    found = near.scores.isfinite()
+    return (hits & found).sum() / found.sum().clamp(min=1)
 
 
 def gradient_norms(encoder: nn.Module, step: Step) -> dict[str, Tensor]:
@@ -87,9 +93,11 @@ def gradient_norms(encoder: nn.Module, step: Step) -> dict[str, Tensor]:
 
 
 def distinct_pairs(near: Neighbors) -> Tensor:
-    """Return the mean number of distinct pairs among the K neighbours (1..K)."""
-    ids = near.ids.sort(dim=1).values
-    return 1 + (ids[:, 1:] != ids[:, :-1]).sum(1).float().mean()
+    """Return the mean number of distinct pairs among the K neighbours (0..K); places left empty are none."""
+    found = near.scores.isfinite()
+    ids = near.ids.masked_fill(~found, -1).sort(dim=1).values
+    distinct = 1 + (ids[:, 1:] != ids[:, :-1]).sum(1) - (~found).any(1).long()
+    return distinct.float().mean()
 
 
 def record_step(means: Means, net: str, step: Step, noisy: Batch | None, truth: Truth | None) -> None:
