@@ -28,7 +28,10 @@ def save_tensors(path: Path, tensors: dict[str, Tensor], meta: dict[str, Any]) -
     Raises:
         InputError: the disk is too full; what was there before stays.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{path.parent}: cannot be made a folder ({error.strerror})") from None
     require_free_space(path.parent, int(1.05 * tensor_bytes(tensors)) + 2**20)
     plain = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
     # within one text: safetensors writes several entries of metadata in an order that changes

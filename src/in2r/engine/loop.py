@@ -34,6 +34,7 @@ from in2r.engine.scoring import Partition, estimate_noise_rates, make_partition,
 from in2r.engine.settings import RunConfig
 from in2r.engine.setup import Setup
 from in2r.engine.tensorboard import TensorBoard
+from in2r.engine.warmup import adopt_warmup, offer_warmup
 from in2r.errors import InputError
 from in2r.memory import MemoryBank
 from in2r.methods import Batch, Peer, Step, build_method
@@ -140,6 +141,8 @@ class Trainer:
         self.folder.cut_records(self.lines)
         if self.config.record.tensorboard:
             self.tensorboard = TensorBoard(self.folder.path / "tensorboard", self.epoch)
+        if self.step == 0:
+            adopt_warmup(self)
         with deferred_interrupts() as interrupts, torch.random.fork_rng(devices=self._cuda_devices()):
             while self.epoch < self.config.train.epochs and interrupts.asked is None:
                 self._run_epoch(interrupts)
@@ -346,24 +349,35 @@ class Trainer:
             **health,
             **self.means.read(),
         }
-        for name, net in self.nets.items():
-            if net.memory is not None:
-                record[f"memory_fill_{name}"] = len(net.memory) / net.memory.capacity
-                record[f"unrectified_steps_{name}"] = round(self.means.sum(f"unrectified_steps_{name}"))
+        record |= self.memory_record()
         record["seconds"] = round(time.monotonic() - started, 2)
         if rows["ensemble"]["rsum"] > self.best["rsum"]:
             self.best = {"rsum": rows["ensemble"]["rsum"], "epoch": self.epoch + 1}
             tensors = {f"{name}.{key}": value for name in NAMES for key, value in encoders[name].state_dict().items()}
             save_tensors(self.folder.best_file, tensors, {**self.best, "dev": rows})
         # after the best weights: whoever reads the last record finds the selection made
-        self.folder.append(record)
-        if self.tensorboard is not None:
-            self.tensorboard.write(record)
+        self.write_record(record)
         self.lines += 1
         self.epoch += 1
         self.position, self.begun = 0, False
         self.save()
+        offer_warmup(self)
         self.display.record(record)
+
+    def write_record(self, record: dict[str, Any]) -> None:
+        """Write an epoch's record."""
+        self.folder.append(record)
+        if self.tensorboard is not None:
+            self.tensorboard.write(record)
+
+    def memory_record(self) -> dict[str, float]:
+        """Return what an epoch's record says of the memories, in any phase."""
+        found: dict[str, float] = {}
+        for name, net in self.nets.items():
+            if net.memory is not None:
+                found[f"memory_fill_{name}"] = len(net.memory) / net.memory.capacity
+                found[f"unrectified_steps_{name}"] = round(self.means.sum(f"unrectified_steps_{name}"))
+        return found
 
     def save(self) -> None:
         """Write a checkpoint of the present position."""

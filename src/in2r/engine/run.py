@@ -28,7 +28,8 @@ INFO = ("created", "versions", "device", "device_name", "threads", "seed", "meth
 
 MOVABLE = (
     "data.path", "data.vocabulary", "data.word_vectors", "noise.index",
-    "train.device", "train.threads", "checkpoint.every_steps", "checkpoint.keep", "record.tensorboard",
+    "train.device", "train.threads", "record.tensorboard",
+    "checkpoint.every_steps", "checkpoint.keep", "checkpoint.warmups",
 )  # fmt: skip
 """Settings that may be changed by hand afterwards: where things lie and how the run is kept, not what it learns."""
 

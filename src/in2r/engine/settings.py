@@ -97,7 +97,7 @@ class TrainConfig:
         0.2, "share of words touched in training: half masked, 10 % random, 40 % deleted", low=0, high=0.95
     )
     device: str = key("auto", "auto, cpu, cuda, cuda:1, mps: where everything runs")
-    threads: int | None = key(None, "CPU threads; null = PyTorch's default", low=1)
+    threads: int | None = key(None, "CPU threads; null = PyTorch's default", low=1, high=1024)
 
 
 @dataclass(frozen=True)
@@ -106,6 +106,11 @@ class CheckpointConfig:
 
     every_steps: int = key(1000, "steps between two checkpoints within an epoch (one more at each epoch's end)", low=1)
     keep: int = key(2, "newest checkpoints that stay on disk", low=1)
+    warmups: str | None = key(
+        None,
+        "folder where the state after the warm-up is kept for runs that begin alike, and taken from, bit-identically; "
+        "null = each run trains its own",
+    )
 
 
 @dataclass(frozen=True)

@@ -19,12 +19,10 @@ from in2r.engine.run import RunFolder, changed_settings, versions
 from in2r.engine.settings import RunConfig
 from in2r.engine.setup import Setup, open_setup
 from in2r.errors import InputError
+from in2r.methods import ENDLESS
 from in2r.noise import save_index
 
 log = logging.getLogger(__name__)
-
-ENDLESS = 10**9
-"""an epoch that comes after any warm-up"""
 
 
 class Silent:
@@ -114,7 +112,7 @@ def resume_run(path: str | Path, display: Display | None = None, *, force: bool 
 
 def _require_whole(folder: RunFolder, trainer: Trainer, restored: bool) -> None:
     """Refuse to go on where a file of the run was taken away: it would be missed only at the end, or never."""
-    ended = len(folder.records())
+    ended = len([record for record in folder.records() if "taken_over" not in record])
     if not restored and ended > 1:  # one record may come before the first checkpoint
         raise InputError(
             f"{folder.checkpoints}: no checkpoint, but {ended} epochs have ended; `in2r eval` and `in2r score` need "
@@ -227,4 +225,6 @@ def _absolute(config: RunConfig) -> RunConfig:
         vocabulary=path(config.data.vocabulary),
         word_vectors=path(config.data.word_vectors),
     )
-    return replace(config, data=data, noise=replace(config.noise, index=path(config.noise.index)))
+    noise = replace(config.noise, index=path(config.noise.index))
+    checkpoint = replace(config.checkpoint, warmups=path(config.checkpoint.warmups))
+    return replace(config, data=data, noise=noise, checkpoint=checkpoint)

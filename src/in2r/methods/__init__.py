@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from in2r.methods.base import Batch, Method, Peer, Step
+from in2r.methods.base import ENDLESS, Batch, Method, Peer, Step
 from in2r.methods.in2r import In2r, In2rConfig
 from in2r.methods.plain import Sce, SceConfig, Triplet, TripletConfig
 
@@ -22,4 +22,4 @@ def build_method(config: MethodConfig, pairs: int) -> Method:
     return method
 
 
-__all__ = ["METHODS", "Batch", "Method", "MethodConfig", "Peer", "Step", "build_method"]
+__all__ = ["ENDLESS", "METHODS", "Batch", "Method", "MethodConfig", "Peer", "Step", "build_method"]

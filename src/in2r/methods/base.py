@@ -1,12 +1,15 @@
 """What a method is made of, and what the engine asks of it."""
 
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from torch import Tensor, nn
 
 from in2r.encoders import DualEncoder
 from in2r.memory import MemoryBank, Neighbors
+
+ENDLESS = 10**9
+"""an epoch that comes after any warm-up"""
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,10 @@ class Method(Protocol):
 
     def needs_partition(self, epoch: int) -> bool:
         """Say whether this epoch (from 0) trains on a clean and a noisy set, or on all pairs alike."""
+        ...
+
+    def warmup(self) -> tuple[int, dict[str, Any]]:
+        """Return the number of warm-up epochs, and what decides their loss: methods that agree in it begin alike."""
         ...
 
     def all_pairs_step(self, net: Peer, batch: Batch, epoch: int) -> Step:

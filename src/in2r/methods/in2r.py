@@ -6,7 +6,7 @@ embeddings (B, D); t_hat, v_hat the prototypes; q a soft target.
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -103,6 +103,16 @@ class In2r:
     def needs_partition(self, epoch: int) -> bool:
         """Phase 2 begins after the warm-up."""
         return epoch >= self.config.warmup_epochs
+
+    def warmup(self) -> tuple[int, dict[str, Any]]:
+        """Return Eq. 1's settings."""
+        c = self.config
+        return c.warmup_epochs, {
+            "loss": "sce",
+            "temperature": c.warmup_temperature,
+            "weights": [c.ce_weight, c.rce_weight, c.epsilon],
+            "mask_same_image": c.mask_same_image,
+        }
 
     def wants_prefill(self) -> bool:
         """Say whether the first partition fills the memories."""

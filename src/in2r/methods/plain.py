@@ -1,14 +1,14 @@
 """The plain baselines: one loss on all pairs, as if every pair belonged together."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from torch import Tensor, nn
 
 from in2r.config import key
 from in2r.losses import sce_loss, triplet_loss
 from in2r.memory import MemoryBank
-from in2r.methods.base import Batch, Peer, Step
+from in2r.methods.base import ENDLESS, Batch, Peer, Step
 from in2r.methods.in2r import In2r, In2rConfig
 
 
@@ -73,6 +73,13 @@ class Triplet(_Plain):
     def __init__(self, config: TripletConfig, pairs: int) -> None:
         self.config = config
 
+    def warmup(self) -> tuple[int, dict[str, Any]]:
+        """Say which loss the first epochs have."""
+        c = self.config
+        if c.warmup == "sce":
+            return c.warmup_epochs, Sce(SceConfig(), 0).warmup()[1]
+        return c.warmup_epochs, {"loss": "triplet-mean", "margin": c.margin}
+
     def all_pairs_step(self, net: Peer, batch: Batch, epoch: int) -> Step:
         """Use the warm-up's loss in the first epochs, then the negatives asked for."""
         c = self.config
@@ -91,6 +98,14 @@ class Sce(_Plain):
 
     def __init__(self, config: SceConfig, pairs: int) -> None:
         self.config = config
+
+    def warmup(self) -> tuple[int, dict[str, Any]]:
+        """Begin like IN²R, and never stop."""
+        c = self.config
+        alike = In2rConfig(
+            ce_weight=c.ce_weight, rce_weight=c.rce_weight, epsilon=c.epsilon, warmup_temperature=c.warmup_temperature
+        )
+        return ENDLESS, In2r(alike, 0).warmup()[1]
 
     def all_pairs_step(self, net: Peer, batch: Batch, epoch: int) -> Step:
         """½ [L_sce(y, p_i2t) + L_sce(y, p_t2i)]."""

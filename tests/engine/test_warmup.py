@@ -1,0 +1,125 @@
+"""Warm-ups that are kept for other runs: taken over bit-identically, and never by a run that begins otherwise."""
+
+import logging
+from pathlib import Path
+
+import pytest
+import torch
+from tiny_engine import assert_same, make_noise, outcome, settings
+
+from in2r.engine import warmup
+from in2r.engine.loop import Trainer
+from in2r.engine.run import RunFolder
+from in2r.engine.train import resume_run, start_run
+
+ALIKE = {
+    "paper": (),
+    "discard": ("method.lambda_intra=0",),
+    "triplet": ("method.warmup=sce", "method.warmup_epochs=2"),
+    "sce": (),
+}
+"""preset and its own settings: all of them begin with two epochs of the same loss"""
+
+
+def wish(data: Path, kept: Path | None, preset: str = "paper", *overrides: str, words: bool = False):
+    own = (*ALIKE[preset], *(("method.warmup_epochs=2",) if preset in ("paper", "discard") else ()))
+    where = f"checkpoint.warmups={'null' if kept is None else kept}"
+    return settings(data, preset, "train.threads=1", where, *own, *overrides, words=words)
+
+
+def taken_over(folder: RunFolder) -> int:
+    return sum(record.get("taken_over", 0) for record in folder.records())
+
+
+def forget_that_it_was_taken_over(folder: RunFolder) -> None:
+    """Make its record comparable with that of a run that trained all epochs itself."""
+    lines = [{key: value for key, value in record.items() if key != "taken_over"} for record in folder.records()]
+    folder.log_file.write_text("")
+    for line in lines:
+        folder.append(line)
+
+
+@pytest.mark.parametrize("words", [False, True])
+def test_a_warm_up_taken_over_is_that_which_was_trained(data: Path, noise: Path, tmp_path: Path, words: bool) -> None:
+    index = f"noise.index={noise}"
+    first = start_run(tmp_path / "first", wish(data, tmp_path / "kept", "paper", index, words=words))
+    assert taken_over(first) == 0
+    for preset in ALIKE:
+        short = start_run(tmp_path / preset, wish(data, tmp_path / "kept", preset, index, words=words))
+        assert taken_over(short) == 2
+        forget_that_it_was_taken_over(short)
+        whole = start_run(tmp_path / f"{preset}_whole", wish(data, None, preset, index, words=words))
+        assert_same(short.path, whole.path)
+
+
+@pytest.mark.parametrize(
+    "other",
+    ["train.seed=1", "train.epochs=4", "model.image_dropout=0.1", "method.warmup_temperature=0.1", "noise.index={}"],
+)
+def test_a_run_that_begins_otherwise_trains_its_own(data: Path, tmp_path: Path, other: str) -> None:
+    start_run(tmp_path / "first", wish(data, tmp_path / "kept"))
+    noise = make_noise(tmp_path / "noise.npy")
+    assert taken_over(start_run(tmp_path / "other", wish(data, tmp_path / "kept", "paper", other.format(noise)))) == 0
+    assert taken_over(start_run(tmp_path / "same", wish(data, tmp_path / "kept"))) == 2
+
+
+def test_a_shorter_warm_up_is_gone_on_with(data: Path, tmp_path: Path) -> None:
+    start_run(tmp_path / "first", wish(data, tmp_path / "kept", "paper", "method.warmup_epochs=1"))
+    longer = start_run(tmp_path / "longer", wish(data, tmp_path / "kept"))
+    assert taken_over(longer) == 1
+    forget_that_it_was_taken_over(longer)
+    assert_same(longer.path, start_run(tmp_path / "whole", wish(data, None)).path)
+
+
+def test_a_damaged_one_is_said_and_trained_afresh(data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    first = start_run(tmp_path / "first", wish(data, tmp_path / "kept"))
+    [file] = (tmp_path / "kept").iterdir()
+    content = bytearray(file.read_bytes())
+    content[-5] ^= 1
+    file.write_bytes(content)
+    again = start_run(tmp_path / "again", wish(data, tmp_path / "kept"))
+    assert taken_over(again) == 0
+    assert "the warm-up is trained afresh" in caplog.text
+    assert_same(first.path, again.path)
+    assert taken_over(start_run(tmp_path / "third", wish(data, tmp_path / "kept"))) == 2  # it was written anew
+
+
+def test_a_run_killed_while_taking_over_goes_on(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    start_run(tmp_path / "first", wish(data, tmp_path / "kept"))
+    whole = start_run(tmp_path / "whole", wish(data, tmp_path / "kept"))
+
+    def killed(trainer: Trainer) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "save", killed)
+        with pytest.raises(KeyboardInterrupt):
+            start_run(tmp_path / "run", wish(data, tmp_path / "kept"))
+    assert len(RunFolder(tmp_path / "run").records()) == 2  # written, but no checkpoint
+    assert_same(resume_run(tmp_path / "run").path, whole.path)
+    assert len(outcome(tmp_path / "run")[3]) == 3
+
+
+def test_a_warm_up_that_cannot_be_kept_costs_the_run_nothing(
+    data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "kept").write_text("a file where a folder should be")
+    with caplog.at_level(logging.WARNING):
+        run = start_run(tmp_path / "run", wish(data, tmp_path / "kept"))
+    assert len(run.records()) == 3
+    assert str(tmp_path / "kept") in caplog.text
+    assert_same(run.path, start_run(tmp_path / "whole", wish(data, None)).path)
+
+
+def test_what_differs_between_machines_belongs_to_the_identity(data: Path, tmp_path: Path) -> None:
+    seen = []
+
+    def look(trainer: Trainer) -> None:
+        seen.append(warmup.identity(trainer))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("in2r.engine.loop.adopt_warmup", look)
+        start_run(tmp_path / "run", wish(data, None))
+    assert seen[0]["device"] == ["cpu", torch.get_num_threads()]
+    assert {"torch", "numpy", "platform", "in2r"} <= seen[0]["versions"].keys()
+    assert "path" not in seen[0]["data"]
