@@ -97,7 +97,46 @@ def test_a_settings_file_may_have_an_equals_sign(
     assert "seed: 7\n" in capsys.readouterr().out
 
 
+def test_settings_may_come_after_an_option(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["config", "show", "sce", "train.epochs=4", "--yaml", "train.seed=7", "model.dim=8"]) == 0
+    said = capsys.readouterr().out
+    assert "  seed: 7\n" in said
+    assert "  dim: 8\n" in said
+    assert "  epochs: 4\n" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["train", "paper", "--out", "x", "train.seed=1", "--sed=1"], "--sed=1"),
+        (["train", "paper", "--out", "x", "train.seed=1", "y"], "y"),
+        (["resume", "x", "train.seed=1"], "train.seed=1"),
+    ],
+)
+def test_what_is_no_setting_is_refused(arguments: list[str], named: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(arguments)
+    assert stopped.value.code == 2
+    assert capsys.readouterr().err.endswith(f"error: unrecognized arguments: {named}\n")
+
+
 # --- log lines
+
+
+def test_a_closed_standard_error_stops_nothing() -> None:
+    code = """
+import logging, sys
+from in2r.cli import main
+from in2r.errors import InputError
+def run(args):
+    logging.getLogger("in2r.test").warning("unheard")
+    raise InputError("unheard")
+from in2r.cli import config
+config.run = run
+sys.exit(main.main(["config", "show"]))
+"""
+    shell = ["sh", "-c", 'exec "$0" -c "$1" 2>&-', sys.executable, code]
+    assert subprocess.run(shell, env=ENVIRONMENT, check=False).returncode == 2
 
 
 def test_a_long_warning_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,6 +6,7 @@ Verbs import PyTorch and all that needs it when they run, so that help and wrong
 import argparse
 import io
 import logging
+import os
 import shlex
 import sys
 from collections.abc import Sequence
@@ -59,12 +60,23 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(argv: Sequence[str] | None, args: argparse.Namespace) -> int:
     """Parse into `args`, call the verb."""
     _show_what_can_be_shown()
-    build_parser().parse_args(argv, args)
+    _parse(argv, args)
     handler = _StandardError()
     handler.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
     logging.getLogger("in2r").setLevel(logging.INFO)  # of other packages only what is wrong
     return int(args.run(args))
+
+
+def _parse(argv: Sequence[str] | None, args: argparse.Namespace) -> None:
+    """Parse into `args`; settings may come after an option too, where argparse expects no positional any more."""
+    parser = build_parser()
+    _, rest = parser.parse_known_args(argv, args)
+    unknown = [text for text in rest if "overrides" not in args or text.startswith("-") or "=" not in text]
+    if unknown:
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+    if rest:
+        args.overrides = [*args.overrides, *rest]
 
 
 class _StandardError(logging.Handler):
@@ -96,7 +108,9 @@ def _goes_on(args: argparse.Namespace) -> list[str]:
 
 
 def _show_what_can_be_shown() -> None:
-    """Print a question mark where the terminal cannot show a character, and go on."""
+    """Print a question mark where the terminal cannot show a character, nothing where standard error is closed."""
+    if sys.stderr is None:
+        sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 (open to the end; takes number 2)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
