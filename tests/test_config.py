@@ -35,6 +35,7 @@ def fault(**sections: object) -> str:
         ({"train": {"learning_rate": 0}}, "`train.learning_rate` must be greater than 0, got 0.0"),
         ({"train": {"learning_rate": "fast"}}, "`train.learning_rate` must be a number, got 'fast'"),
         ({"train": {"learning_rate": "nan"}}, "`train.learning_rate` must be a finite number, got nan"),
+        ({"train": {"threads": 100_000}}, "`train.threads` must be in [1, 1024], got 100000"),
         ({"train": {"order": "random"}}, "`train.order` must be one of interleaved, alternating, got 'random'"),
         ({"train": 5}, "`train` must be a section with keys, got 5"),
         ({"train": None}, "`train` must be a section with keys, got None"),
@@ -50,6 +51,27 @@ def fault(**sections: object) -> str:
 )
 def test_a_fault_is_named_with_what_was_expected(sections: dict[str, object], said: str) -> None:
     assert said in fault(**sections)
+
+
+def test_a_wrong_name_is_one_fault() -> None:
+    assert fault(method={"name": "tripl"}).count("method.name") == 1
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [("method=triplet", "method.warmup_epochs=0"), ("train=5", "train={seed: 1}")]
+)
+def test_no_section_silently_replaces_a_value(first: str, second: str, tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(first.replace("=", ": "), encoding="utf-8")
+    name = first.partition("=")[0]
+    for source, overrides in ((None, [first, second]), (file, [second])):
+        with pytest.raises(InputError, match=f"`{name}` is .*, so there can be no {name}.(warmup_epochs|seed)"):
+            load_config(source, overrides)
+
+
+def test_an_empty_section_of_a_file_can_be_filled(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("train:\n", encoding="utf-8")
+    assert load_config(tmp_path / "mine.yaml", ["train.seed=3"]).train.seed == 3
 
 
 def test_all_faults_come_at_once() -> None:

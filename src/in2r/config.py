@@ -83,7 +83,8 @@ def _fill(cls: type[Any], values: Any, where: str, faults: list[str]) -> Any:
         name, value, kind = _join(where, field.name), values[field.name], hints[field.name]
         sections = [option for option in _options(kind) if dataclasses.is_dataclass(option)]
         if sections:
-            chosen[field.name] = _fill(_section(sections, value, name, faults), value, name, faults)
+            section, value = _section(sections, value, name, faults)
+            chosen[field.name] = _fill(section, value, name, faults)
             continue
         value = _coerce(value, kind)
         fault = _fault(value, kind, field.metadata)
@@ -93,15 +94,18 @@ def _fill(cls: type[Any], values: Any, where: str, faults: list[str]) -> Any:
     return cls(**chosen)
 
 
-def _section(sections: list[Any], value: Any, where: str, faults: list[str]) -> Any:
-    """Choose among alternative sections by their `name` key; the first one is the default."""
+def _section(sections: list[Any], value: Any, where: str, faults: list[str]) -> tuple[Any, Any]:
+    """Choose among alternative sections by their `name` key, which is taken away if it names none; return the values.
+
+    The first section is the default.
+    """
     if len(sections) == 1 or not isinstance(value, Mapping) or "name" not in value:
-        return sections[0]
+        return sections[0], value
     by_name = {section().name: section for section in sections}
     if not isinstance(value["name"], str) or value["name"] not in by_name:
         faults.append(f"`{where}.name` must be one of {', '.join(by_name)}, got {value['name']!r}")
-        return sections[0]
-    return by_name[value["name"]]
+        return sections[0], {name: entry for name, entry in value.items() if name != "name"}
+    return by_name[value["name"]], value
 
 
 def _join(where: str, name: str) -> str:
@@ -199,11 +203,20 @@ def parse_overrides(pairs: Iterable[str]) -> dict[str, Any]:
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `base` with the values of `over` laid on top, section by section."""
+    """Return `base` with the values of `over` laid on top, section by section.
+
+    Raises:
+        InputError: a key is a value in `base` and a section in `over`, which would silently take its place.
+    """
     result = dict(base)
     for name, value in over.items():
-        both = isinstance(value, Mapping) and isinstance(result.get(name), Mapping)
-        result[name] = merge(result[name], value) if both else value
+        before = result.get(name)
+        if isinstance(value, Mapping) and isinstance(before, Mapping):
+            value = merge(before, value)
+        elif isinstance(value, Mapping) and before is not None:
+            keys = ", ".join(f"{name}.{inner}" for inner in value)
+            raise InputError(f"configuration: `{name}` is {before!r}, so there can be no {keys}")
+        result[name] = value
     return result
 
 
