@@ -117,15 +117,14 @@ def test_eval_of_folds(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_reservations_are_printed() -> None:
     protocol = {
-        "data": {"same_as_in_training": False, "fingerprint_in_training": "0123456789abcdef"},
-        "changed_settings": ["train.seed (0, now 1)"],
+        "forced": {"training": ["the noise index n.npy"], "now": ["setting train.seed (0, now 1)"]},
         "finished": False,
         "epochs_done": 3,
         "epochs": 45,
     }
     assert evaluate.reservations(protocol) == [
-        "FORCED: trained on other data (0123456789ab)",
-        "FORCED: settings changed since the run began: train.seed (0, now 1)",
+        "FORCED: changed since the run began: setting train.seed (0, now 1)",
+        "FORCED: changed while it was trained: the noise index n.npy",
         "UNFINISHED: 3 of 45 epochs",
     ]
 

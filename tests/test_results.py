@@ -125,6 +125,8 @@ def test_other_features_are_refused_unless_forced(data: Path, tmp_path: Path) ->
     assert forced["protocol"]["data"]["same_as_in_training"] is False
     assert forced["protocol"]["data"]["fingerprint_in_training"] == first["protocol"]["data"]["fingerprint"]
     assert forced["rows"] != first["rows"]
+    assert first["protocol"]["forced"] == {"training": [], "now": []}
+    assert forced["protocol"]["forced"] == {"training": [], "now": [f"the features or captions of test in {mine}"]}
 
 
 def test_an_unfinished_run_is_refused_unless_asked_for(run: Path) -> None:

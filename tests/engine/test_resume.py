@@ -26,6 +26,7 @@ from in2r.engine.settings import RunConfig
 from in2r.engine.setup import open_setup
 from in2r.engine.train import Silent, reopen, resume_run, start_run
 from in2r.errors import InputError
+from in2r.results import evaluate_run
 
 
 @pytest.fixture(scope="module")
@@ -450,6 +451,21 @@ def test_another_noise_index_is_refused(movable: tuple[Path, Path, Path]) -> Non
         resume_run(folder)
 
 
+def test_what_was_forced_in_training_is_never_forgotten(movable: tuple[Path, Path, Path]) -> None:
+    folder, data, _ = movable
+    kept = folder / "noise_index.npy"
+    right = kept.read_bytes(), kept.with_name("noise_index.npy.json").read_bytes()
+    tiny_engine.make_noise(kept, 0.6)
+    resume_run(folder, force=True)
+    kept.write_bytes(right[0])
+    kept.with_name("noise_index.npy.json").write_bytes(right[1])
+    assert RunFolder(folder).info()["forced"] == [f"the noise index {kept}"]
+    assert evaluate_run(folder, "dev")["protocol"]["forced"] == {"training": [f"the noise index {kept}"], "now": []}
+    change_captions(data)
+    resume_run(folder, force=True)  # finished: nothing is trained
+    assert RunFolder(folder).info()["forced"] == [f"the noise index {kept}"]
+
+
 def test_without_its_copy_a_run_reads_the_index_it_was_given(movable: tuple[Path, Path, Path]) -> None:
     folder, _, index = movable
     for path in folder.glob("noise_index.npy*"):
@@ -531,6 +547,7 @@ def test_other_word_vectors_before_the_first_checkpoint_are_refused(with_word_ve
     rewind(folder, 9)
     file.write_text(text.replace("red 1", "red 2"), encoding="utf-8")
     resume_run(folder, force=True)
+    assert RunFolder(folder).info()["forced"] == [f"the word vectors {file}"]
 
 
 def test_once_there_is_a_checkpoint_the_word_vectors_are_not_needed(with_word_vectors: tuple[Path, Path]) -> None:

@@ -87,12 +87,9 @@ def protocol_lines(protocol: dict[str, Any]) -> list[str]:
 
 def reservations(protocol: dict[str, Any]) -> list[str]:
     """Say what the figures were forced in spite of."""
-    data = protocol["data"]
-    lines = []
-    if not data["same_as_in_training"]:
-        lines.append(f"FORCED: trained on other data ({data['fingerprint_in_training'][:12]})")
-    if protocol["changed_settings"]:
-        lines.append(f"FORCED: settings changed since the run began: {', '.join(protocol['changed_settings'])}")
+    forced = protocol["forced"]
+    lines = [f"FORCED: changed since the run began: {change}" for change in forced["now"]]
+    lines += [f"FORCED: changed while it was trained: {change}" for change in forced["training"]]
     if not protocol["finished"]:
         lines.append(f"UNFINISHED: {protocol['epochs_done']} of {protocol['epochs']} epochs")
     return lines

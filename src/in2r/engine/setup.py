@@ -31,6 +31,8 @@ class Setup:
     noise: NoiseIndex | None
     inputs: Inputs
     device: torch.device
+    changes: tuple[str, ...] = ()
+    """what is no longer as the run began, and was gone on with by force"""
 
     def texts(self, split: PairSet) -> Features | PackedTokens:
         """Return a split's captions as the text encoder takes them."""

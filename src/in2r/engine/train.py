@@ -104,8 +104,9 @@ def resume_run(path: str | Path, display: Display | None = None, *, force: bool 
         trainer = Trainer(folder, setup, display or Silent())
         restored = trainer.resume()
         _require_whole(folder, trainer, restored)
-        if not restored:
-            _require_same_words(folder, trainer, force)
+        changes = [*setup.changes, *([] if restored else _other_words(folder, trainer, force))]
+        if changes and trainer.epoch < trainer.config.train.epochs:
+            _note_changes(folder, changes)
         trainer.run()
     return folder
 
@@ -149,14 +150,23 @@ def reopen(folder: RunFolder, *, device: str | None = None, force: bool = False)
     if (noise or {}).get("sha256") != (info["noise"] or {}).get("sha256"):
         faults.append(f"the noise index {noise_file or config.noise.index}")
     _refuse_changes(folder, faults, force)
-    return setup
+    return replace(setup, changes=tuple(faults))
 
 
-def _require_same_words(folder: RunFolder, trainer: Trainer, force: bool) -> None:
-    """Refuse other initial word vectors than those that the run began with; a checkpoint would hold them."""
+def _other_words(folder: RunFolder, trainer: Trainer, force: bool) -> list[str]:
+    """Refuse other initial word vectors than those that the run began with, or name them; a checkpoint has them."""
     begun_with, now = folder.info().get("word_vectors") or {}, trainer.word_coverage or {}
-    if begun_with.get("sha256") != now.get("sha256"):
-        _refuse_changes(folder, [f"the word vectors {trainer.config.data.word_vectors}"], force)
+    if begun_with.get("sha256") == now.get("sha256"):
+        return []
+    changes = [f"the word vectors {trainer.config.data.word_vectors}"]
+    _refuse_changes(folder, changes, force)
+    return changes
+
+
+def _note_changes(folder: RunFolder, changes: list[str]) -> None:
+    """Keep in run.json what training went on in spite of: every result will say it."""
+    info = folder.info()
+    folder.write_info({**info, "forced": list(dict.fromkeys([*info.get("forced", []), *changes]))})
 
 
 def _refuse_changes(folder: RunFolder, changes: list[str], force: bool) -> None:

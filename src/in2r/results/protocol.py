@@ -33,6 +33,7 @@ def protocol(folder: RunFolder, setup: Setup, best: Best) -> dict[str, Any]:
         "noise": info["noise"],
         "oracle": config.noise.oracle,
         "changed_settings": changed_settings(info.get("settings", {}), config),
+        "forced": {"training": info.get("forced", []), "now": list(setup.changes)},
         "method": info["method"],
         "method_config": to_dict(config.method),
         "seed": info["seed"],
