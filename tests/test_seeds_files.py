@@ -87,7 +87,11 @@ def test_an_error_of_the_file_system_names_the_file(tmp_path: Path) -> None:
     (tmp_path / "folder.json").mkdir()
     with pytest.raises(IsADirectoryError) as folder, atomic_path(tmp_path / "folder.json"):
         pass
+    long = str(tmp_path / ("x" * 300))
+    with pytest.raises(OSError, match="too long") as early, atomic_path(long):  # before there is a temporary file
+        pass
     assert (full.value.filename, folder.value.filename) == (f"{tmp_path}/x.json", f"{tmp_path}/folder.json")
+    assert early.value.filename == long
     assert [path.name for path in tmp_path.iterdir()] == ["folder.json"]
 
 

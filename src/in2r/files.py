@@ -23,21 +23,27 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     the old file, if there was one, stays as it was.
     """
     target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f"{_TEMPORARY}{target.stem}.", suffix=target.suffix, dir=target.parent)
-    os.close(handle)
-    temporary = Path(name)
     try:
-        yield temporary
-        with temporary.open("rb") as written:
-            os.fsync(written.fileno())
-        temporary.chmod(0o666 & ~_umask())
-        temporary.replace(target)
+        temporary = _temporary_beside(target)
+        try:
+            yield temporary
+            with temporary.open("rb") as written:
+                os.fsync(written.fileno())
+            temporary.chmod(0o666 & ~_umask())
+            temporary.replace(target)
+        finally:
+            temporary.unlink(missing_ok=True)
     except OSError as error:  # name the file that was to be written, not the temporary one or, on a full disk, none
         error.filename, error.filename2 = str(target), None
         raise
-    finally:
-        temporary.unlink(missing_ok=True)
+
+
+def _temporary_beside(target: Path) -> Path:
+    """Make the folder of a file and an empty temporary file in it."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=f"{_TEMPORARY}{target.stem}.", suffix=target.suffix, dir=target.parent)
+    os.close(handle)
+    return Path(name)
 
 
 def is_temporary(name: str) -> bool:

@@ -210,6 +210,18 @@ def test_foreign_files_are_refused(tmp_path: Path) -> None:
         load_tensors(tmp_path / "absent.safetensors")
 
 
+def test_a_checkpoint_that_may_not_be_read_is_not_said_to_be_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path, mode: str) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    save_tensors(tmp_path / "x.safetensors", {"a": torch.ones(1)}, {})
+    monkeypatch.setattr(Path, "open", refuse)  # root may read everything
+    with pytest.raises(InputError, match="Permission denied"):
+        load_tensors(tmp_path / "x.safetensors")
+
+
 def test_tensors_come_back_as_they_were(tmp_path: Path) -> None:
     shared = torch.arange(6.0)
     tensors = {"a": shared, "b": shared.view(2, 3).T, "c": torch.tensor(3), "d": torch.tensor([True, False])}

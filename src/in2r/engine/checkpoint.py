@@ -63,6 +63,7 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     if not path.is_file():
         raise InputError(f"{path}: no such file")
     try:
+        path.open("rb").close()  # safetensors takes a file that may not be read for one that is not there
         with safe_open(str(path), framework="pt") as file:
             meta = json.loads((file.metadata() or {}).get("in2r", "null"))
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
