@@ -114,7 +114,8 @@ def estimate_noise_rates(losses: dict[str, Tensor], config: PartitionConfig) -> 
     """Return the noise rate that each per-sample loss suggests: the mean of 1 - p_i, 0 where one Gaussian suffices.
 
     The two losses order the pairs almost alike, but the sce loss is bounded and crowds at both ends, so that it calls a
-    third of clean pairs noisy; the hinge averaged over the negatives stays near the truth at any ratio.
+    third of clean pairs noisy; the hinge averaged over the negatives stays near the truth where the model is good, and
+    below it where the model is weak.
     """
     return {f"estimated_noise_rate_{name}": _fit(values, config).noise_rate for name, values in losses.items()}
 
