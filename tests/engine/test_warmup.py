@@ -8,8 +8,10 @@ import torch
 from tiny_engine import assert_same, make_noise, outcome, settings
 
 from in2r.engine import warmup
+from in2r.engine.checkpoint import checkpoints
 from in2r.engine.loop import Trainer
 from in2r.engine.run import RunFolder
+from in2r.engine.settings import RunConfig
 from in2r.engine.train import resume_run, start_run
 
 ALIKE = {
@@ -69,6 +71,36 @@ def test_a_shorter_warm_up_is_gone_on_with(data: Path, tmp_path: Path) -> None:
     assert taken_over(longer) == 1
     forget_that_it_was_taken_over(longer)
     assert_same(longer.path, start_run(tmp_path / "whole", wish(data, None)).path)
+
+
+def killed_in_the_first_epoch(folder: Path, config: RunConfig) -> Path:
+    """Begin a run that has a checkpoint after four steps, and no more."""
+    start_run(folder, config)
+    for path in checkpoints(folder / "checkpoints")[1:]:
+        path.unlink()
+    (folder / "log.jsonl").write_text("")
+    return folder
+
+
+def test_a_run_that_went_on_otherwise_offers_nothing(data: Path, tmp_path: Path) -> None:
+    other = wish(data, tmp_path / "kept", "paper", "train.learning_rate=0.02")
+    begun = wish(data, None, "paper", "checkpoint.keep=99")
+    folder = killed_in_the_first_epoch(tmp_path / "first", begun)
+    RunFolder(folder).write_config(other)
+    resume_run(folder, force=True)
+    assert taken_over(start_run(tmp_path / "second", other)) == 0
+
+
+def test_a_resumed_run_offers_what_it_began_as(data: Path, tmp_path: Path) -> None:
+    words = tmp_path / "glove.txt"
+    words.write_text("red 1 0 0 0\ndog 0 1 0 0\n", encoding="utf-8")
+    config = wish(data, tmp_path / "kept", "paper", f"data.word_vectors={words}", "checkpoint.keep=99", words=True)
+    folder = killed_in_the_first_epoch(tmp_path / "first", config)
+    for file in (tmp_path / "kept").iterdir():
+        file.unlink()
+    resume_run(folder)
+    assert taken_over(start_run(tmp_path / "without", wish(data, tmp_path / "kept", words=True))) == 0
+    assert taken_over(start_run(tmp_path / "with", config)) == 2
 
 
 def test_a_damaged_one_is_said_and_trained_afresh(data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -92,6 +92,7 @@ class Trainer:
         self.means = Means()
         self.epoch = self.position = self.step = self.lines = 0
         self.begun = False
+        self.began_as: str | None = None
         self.best: dict[str, Any] = {"rsum": -1.0, "epoch": None}
         self._unchecked: list[tuple[str, int, Tensor]] = []
         self.tensorboard: TensorBoard | None = None
@@ -141,8 +142,7 @@ class Trainer:
         self.folder.cut_records(self.lines)
         if self.config.record.tensorboard:
             self.tensorboard = TensorBoard(self.folder.path / "tensorboard", self.epoch)
-        if self.step == 0:
-            adopt_warmup(self)
+        adopt_warmup(self)
         with deferred_interrupts() as interrupts, torch.random.fork_rng(devices=self._cuda_devices()):
             while self.epoch < self.config.train.epochs and interrupts.asked is None:
                 self._run_epoch(interrupts)
@@ -394,6 +394,7 @@ class Trainer:
             "epoch": self.epoch,
             "position": self.position,
             "begun": self.begun,
+            "began_as": self.began_as,
             "step": self.step,
             "lines": self.lines,
             "best": self.best,
@@ -435,6 +436,7 @@ class Trainer:
                 raise InputError(f"{path}: {len(prob)} training pairs, now there are {len(self.data.image_of_pair)}")
         self.epoch, self.position, self.begun = meta["epoch"], meta["position"], meta["begun"]
         self.step, self.lines, self.best = meta["step"], meta["lines"], meta["best"]
+        self.began_as = meta.get("began_as")  # checkpoints of an older in2r have none
         self.means = Means(meta["means"])
         if meta["versions"] != versions():
             log.warning("%s: written under other versions; the run goes on, but not bit-identically", path)

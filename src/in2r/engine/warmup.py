@@ -28,6 +28,8 @@ def identity(trainer: "Trainer") -> dict[str, Any]:
     """Return all that decides the state after n epochs of warm-up; runs that agree in it begin alike."""
     config, setup = to_dict(trainer.config), trainer.setup
     fingerprint = setup.source.fingerprint()
+    # a resumed run does not read its word vectors again
+    words = trainer.word_coverage or trainer.folder.info()["word_vectors"]
     found = {
         "loss": trainer.method.warmup()[1],
         "model": config["model"],
@@ -35,7 +37,7 @@ def identity(trainer: "Trainer") -> dict[str, Any]:
         "data": {name: value for name, value in config["data"].items() if name not in _PATHS},
         "fingerprint": fingerprint,
         "vocabulary": None if setup.vocabulary is None else setup.vocabulary.hash,
-        "word_vectors": trainer.word_coverage,
+        "word_vectors": words,
         "noise": None if setup.noise is None else setup.noise.sha256,
         "oracle": config["noise"]["oracle"],
         "device": [str(trainer.device), torch.get_num_threads()],
@@ -47,7 +49,7 @@ def identity(trainer: "Trainer") -> dict[str, Any]:
 def offer_warmup(trainer: "Trainer") -> None:
     """Keep the state after the last epoch of the warm-up, where a folder is given for it."""
     folder, epochs = trainer.config.checkpoint.warmups, trainer.method.warmup()[0]
-    if folder is None or trainer.epoch != epochs:
+    if folder is None or trainer.epoch != epochs or trainer.began_as is None:
         return
     who = identity(trainer)
     tensors: dict[str, torch.Tensor] = {}
@@ -68,12 +70,17 @@ def offer_warmup(trainer: "Trainer") -> None:
 def adopt_warmup(trainer: "Trainer") -> None:
     """Begin after the longest kept warm-up that is this run's, where there is one.
 
-    Its records come into the log with `taken_over` = 1: their `seconds` are those of the run that trained them.
+    Its records come into the log with `taken_over` = 1: their `seconds` are those of the run that trained them. What a
+    run began as is kept with its state: one that goes on under other settings, data or threads has nothing to offer.
     """
     folder, epochs = trainer.config.checkpoint.warmups, trainer.method.warmup()[0]
-    if folder is None:
-        return
     who = identity(trainer)
+    if trainer.step == 0:
+        trainer.began_as = _digest(who)
+    elif trainer.began_as != _digest(who):
+        trainer.began_as = None
+    if folder is None or trainer.step:
+        return
     for done in range(min(epochs, trainer.config.train.epochs), 0, -1):
         file = _file(folder, who, done)
         if not file.is_file():
@@ -108,5 +115,8 @@ def _under(prefix: str, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Ten
 
 
 def _file(folder: str, who: dict[str, Any], epochs: int) -> Path:
-    digest = hashlib.sha256(json.dumps(who, sort_keys=True).encode()).hexdigest()
-    return Path(folder) / f"{digest[:16]}-{epochs}.safetensors"
+    return Path(folder) / f"{_digest(who)}-{epochs}.safetensors"
+
+
+def _digest(who: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(who, sort_keys=True).encode()).hexdigest()[:16]
