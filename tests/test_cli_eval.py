@@ -6,6 +6,7 @@ import io
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -63,6 +64,7 @@ def test_eval_prints_three_rows_and_the_protocol(run: Path, capsys: pytest.Captu
     for name in ("A", "B", "ensemble"):
         line = next(line for line in printed.splitlines() if line.startswith(f"{name} (oracle)"))
         assert f"{result['rows'][name]['rsum']:.1f}" in line
+    assert f"{result['chance']['rsum']:.1f}" in next(line for line in printed.splitlines() if "by chance" in line)
     assert "10 images, 50 captions; data" in printed
     assert "caption-level noise 0.4 (realised 0." in printed
     assert "ORACLE" in printed
@@ -82,12 +84,14 @@ def test_results_stand_whole_in_80_columns(columns: dict[str, str]) -> None:
     row = dict.fromkeys(columns, longest)
     result = {
         "rows": {"A": row, "B": row, "ensemble": row},
+        "chance": row,
         "health": {"collapsed_ensemble": True},
         "protocol": {"oracle": True},
     }
     heading, *lines = shown(evaluate.result_table(result, columns)).splitlines()
     assert heading.split() == " ".join(["network", *columns.values()]).split()
-    names = ("A (oracle)", "B (oracle)", "ensemble (oracle) (collapsed)")
+    names = ["A (oracle)", "B (oracle)", "ensemble (oracle) (collapsed)"]
+    names += ["by chance"] if columns is evaluate.RECALLS else []
     assert [line.split() for line in lines] == [[*name.split(), *[f"{longest:.1f}"] * len(columns)] for name in names]
     assert lines[2].startswith(names[2])
 
@@ -136,23 +140,37 @@ def test_score_prints_the_worst_pairs(run: Path, capsys: pytest.CaptureFixture[s
         rows = list(csv.DictReader(file))
     assert [row["caption"] in printed for row in rows[:3]] == [True] * 3
     assert sum(row["caption"] in printed for row in rows) < 10
-    assert "estimated noise rate: " in printed
+    assert "noise rate: " in printed
+    assert "WEAK MODEL: dev rSum" in printed
+    assert "against the injected noise: AUROC 0." in printed
     with pytest.raises(InputError, match="--top must be at least 0, got -1"):
         call("score", run, "--top", -1)
 
 
-def test_what_one_group_of_losses_means_is_said_of_the_figure_it_touches() -> None:
-    summary = {
+def summary(rate: tuple[float, float], single: tuple[int, int], dev: float, measured: float | None) -> dict[str, Any]:
+    return {
+        "pairs": 1000,
         "loss": "sce",
-        "estimated_noise_rate": {"A": 0.0, "B": 0.3, "mean": 0.15},
-        "networks": {"A": {"single_mode": 1.0}, "B": {"single_mode": 0.0}},
+        "estimated_noise_rate": {"A": rate[0], "B": rate[1], "mean": sum(rate) / 2},
+        "networks": {"A": {"single_mode": single[0]}, "B": {"single_mode": single[1]}},
+        "dev_rsum": dev,
+        "dev_rsum_by_chance": 40.0,
+        "measurement_only": None if measured is None else {"auroc_clean_prob": measured},
     }
-    unrated, unsure = score.one_group(summary)
-    assert unrated.startswith("no noise rate by network A: the losses form one group")
-    assert unsure.startswith("clean probabilities of network A: the sce losses behind them form one group")
-    summary["networks"] = {"A": {"single_mode": 0.0}, "B": {"single_mode": 0.0}}
-    summary["estimated_noise_rate"] = {"A": 0.2, "B": 0.3, "mean": 0.25}
-    assert score.one_group(summary) == []
+
+
+def test_a_noise_rate_is_said_with_what_it_is_worth() -> None:
+    assert score.noise_rate(summary((0.2, 0.3), (0, 0), 300, 0.9)) == [
+        "estimated noise rate: 25.0 % of 1,000 pairs (network A 20.0 %, B 30.0 %)",
+        "against the injected noise: AUROC 0.900 (by chance 0.5)",
+    ]
+    assert score.noise_rate(summary((0.2, 0.0), (0, 1), 180, None)) == [
+        "estimated noise rate: 20.0 % of 1,000 pairs (network A 20.0 %, B not known)",
+        "clean probabilities of network B: the sce losses form one group; trust only the order",
+    ]
+    rate, weak = score.noise_rate(summary((0.0, 0.0), (0, 0), 179, None))  # 40 + a quarter of 560 is 180
+    assert rate.startswith("noise rate: not known")
+    assert weak.startswith("WEAK MODEL: dev rSum 179.0 (by chance 40.0, at most 600)")
 
 
 def test_brackets_in_captions_are_no_markup(tmp_path: Path) -> None:

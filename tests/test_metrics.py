@@ -11,6 +11,7 @@ from sklearn.metrics import precision_score, recall_score, roc_auc_score
 from in2r import metrics
 from in2r.metrics import (
     auroc,
+    chance_recalls,
     five_folds,
     fold_mean,
     is_collapsed,
@@ -197,6 +198,23 @@ def test_whole_numbers_and_half_precision_are_similarities_too():
 
 
 # Folds
+
+
+def test_chance_by_hand():
+    """Three images with 2, 1 and 1 of four captions: the best place of two is first with 1/2, of one with 1/4."""
+    chance = chance_recalls([0, 0, 1, 2], 3)
+    assert chance["i2t_r1"] == pytest.approx(100 * (1 / 2 + 1 / 4 + 1 / 4) / 3)
+    assert chance["t2i_r1"] == pytest.approx(100 / 3)
+    assert chance["i2t_r5"] == chance["i2t_r10"] == chance["t2i_r5"] == chance["t2i_r10"] == 100
+    assert chance["rsum"] == pytest.approx(100 * (1 / 3 + 1 / 3 + 4))
+
+
+def test_chance_is_what_random_orders_have_on_average():
+    rng = np.random.default_rng(0)
+    owner = np.repeat(np.arange(20), rng.integers(1, 6, 20))
+    drawn = [recall_at_k(rng.standard_normal((20, len(owner))), owner) for _ in range(800)]
+    for name, expected in chance_recalls(owner, 20).items():
+        assert np.mean([row[name] for row in drawn]) == pytest.approx(expected, rel=0.05)
 
 
 def test_folds_are_contiguous_and_count_captions_within_the_fold():

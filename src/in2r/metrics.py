@@ -125,6 +125,28 @@ def recalls_from_ranks(i2t: Ints, t2i: Ints) -> dict[str, float]:
     return result
 
 
+def chance_recalls(image_of_caption: ArrayLike, images: int) -> dict[str, float]:
+    """Return the recalls that a random order is expected to have, in percent, and their rsum.
+
+    A caption finds its one image among the first k of N with probability k / N; an image with c captions among M
+    finds one of them with probability 1 - Π_{j<k} (M - c - j) / (M - j).
+
+    Args:
+        image_of_caption: (M,) int64, the image of each caption.
+        images: N.
+    """
+    owner = np.asarray(image_of_caption)
+    own = np.bincount(owner, minlength=images).astype(np.float64)
+    found = {}
+    for k in (1, 5, 10):
+        missed = np.ones(images)
+        for drawn in range(min(k, len(owner))):
+            missed *= np.maximum(len(owner) - own - drawn, 0) / (len(owner) - drawn)
+        found[f"i2t_r{k}"] = float(100 * (1 - missed).mean())
+    found |= {f"t2i_r{k}": 100 * min(k, images) / images for k in (1, 5, 10)}
+    return {**found, "rsum": _rsum(found)}
+
+
 def fold_mean(folds: Sequence[dict[str, float]]) -> dict[str, float]:
     """Average every metric over folds (COCO 1K); rSum is taken from the mean recalls."""
     mean = {name: float(np.mean([fold[name] for fold in folds])) for name in folds[0]}

@@ -67,6 +67,8 @@ def result_table(result: dict[str, Any], columns: dict[str, str]) -> Table:
         oracle = " (oracle)" if result["protocol"]["oracle"] else ""
         collapsed = " (collapsed)" if result["health"].get(f"collapsed_{name}") else ""
         table.add_row(f"{name}{oracle}{collapsed}", *(f"{row[column]:.1f}" for column in columns))
+    if columns is RECALLS:
+        table.add_row("by chance", *(f"{result['chance'][column]:.1f}" for column in columns), style="dim")
     return table
 
 

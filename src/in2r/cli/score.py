@@ -14,6 +14,9 @@ from in2r.cli.evaluate import reservations
 from in2r.errors import InputError
 from in2r.files import read_json
 
+BEST = 600
+WEAK = 0.25
+"""share of the way from chance to the best rSum below which a model is too weak to judge pairs by"""
 EXAMPLES = """\
 example: in2r score runs/mine --top 50
 
@@ -49,34 +52,36 @@ def run(args: argparse.Namespace) -> int:
     if args.top:
         console.print(worst_pairs(file, args.top))
     summary = read_json(file.with_suffix(".json"))
-    rate = summary["estimated_noise_rate"]
-    lines = [
-        f"estimated noise rate: {100 * rate['mean']:.1f} % of {summary['pairs']:,} pairs "
-        f"(A {100 * rate['A']:.1f} %, B {100 * rate['B']:.1f} %)",
-        f"all pairs: {file}",
-        *one_group(summary),
-    ]
+    lines = [*noise_rate(summary), f"all pairs: {file}"]
     for line in lines + reservations(summary["protocol"]):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
     return 0
 
 
-def one_group(summary: dict[str, Any]) -> list[str]:
-    """Say where a fit tells no two groups of pairs apart, and what that does to which figure."""
-    networks, loss = summary["networks"], summary["loss"]
-    unrated = " and ".join(name for name in networks if summary["estimated_noise_rate"][name] == 0)
+def noise_rate(summary: dict[str, Any]) -> list[str]:
+    """Say the estimated noise rate, what it and the probabilities are worth, and what is known of injected noise."""
+    rate, networks, loss = summary["estimated_noise_rate"], summary["networks"], summary["loss"]
+    unrated = [name for name in networks if rate[name] == 0]
     unsure = " and ".join(name for name, network in networks.items() if network["single_mode"])
-    lines = []
-    if unrated:
-        lines.append(
-            f"no noise rate by network {unrated}: the losses form one group; the data are clean, or the model cannot "
-            "tell the pairs apart yet"
+    if len(unrated) == len(networks):
+        lines = ["noise rate: not known; the pairs' losses form one group: clean data, or too weak a model"]
+    else:
+        shown = ", ".join(
+            f"{name} {'not known' if name in unrated else f'{100 * rate[name]:.1f} %'}" for name in networks
         )
+        known = [rate[name] for name in networks if name not in unrated]
+        mean = 100 * sum(known) / len(known)
+        lines = [f"estimated noise rate: {mean:.1f} % of {summary['pairs']:,} pairs (network {shown})"]
     if unsure:
+        lines.append(f"clean probabilities of network {unsure}: the {loss} losses form one group; trust only the order")
+    dev, chance = summary["dev_rsum"], summary["dev_rsum_by_chance"]
+    if dev - chance < WEAK * (BEST - chance):
         lines.append(
-            f"clean probabilities of network {unsure}: the {loss} losses behind them form one group; trust the order, "
-            "less the values"
+            f"WEAK MODEL: dev rSum {dev:.1f} (by chance {chance:.1f}, at most {BEST}): take all this as a hint"
         )
+    measured = summary["measurement_only"]
+    if measured is not None and "auroc_clean_prob" in measured:
+        lines.append(f"against the injected noise: AUROC {measured['auroc_clean_prob']:.3f} (by chance 0.5)")
     return lines
 
 

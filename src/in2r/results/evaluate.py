@@ -8,7 +8,7 @@ from in2r.engine.run import RunFolder
 from in2r.engine.train import reopen
 from in2r.errors import InputError
 from in2r.files import write_json
-from in2r.metrics import SAME_SIMILARITY
+from in2r.metrics import SAME_SIMILARITY, chance_recalls
 from in2r.results.best import load_best, require_finished
 from in2r.results.protocol import protocol
 
@@ -35,7 +35,7 @@ def evaluate_run(
         unfinished: take the best epoch so far of a run that has not ended; the result says so.
 
     Returns:
-        `rows` (A, B, ensemble → recalls), `health` of the embeddings, `protocol`.
+        `rows` (A, B, ensemble → recalls), `chance` (of a random order), `health` of the embeddings, `protocol`.
 
     Raises:
         InputError: no run, an unfinished one, other data, or a split that cannot be used.
@@ -57,7 +57,9 @@ def evaluate_run(
         "folds": folds,
         "tie_rule": TIE_RULE,
     }
-    result = {"rows": rows, "health": health, "protocol": described}
+    size = len(pairs.images) // folds
+    chance = chance_recalls(pairs.image_of_caption[pairs.image_of_caption < size], size)  # of the first fold
+    result = {"rows": rows, "chance": chance, "health": health, "protocol": described}
     write_json(result_file(folder, pairs.name, folds), result)
     return result
 

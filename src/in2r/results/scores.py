@@ -16,7 +16,7 @@ from in2r.engine.setup import Setup
 from in2r.engine.train import reopen
 from in2r.files import atomic_path, write_json
 from in2r.methods import build_method
-from in2r.metrics import auroc
+from in2r.metrics import auroc, chance_recalls
 from in2r.results.best import load_best, require_finished
 from in2r.results.protocol import protocol
 
@@ -70,11 +70,19 @@ def score_run(path: str | Path, *, device: str | None = None, force: bool = Fals
     _write_table(file, setup, data.image_of_pair, judgements)
     summary = {
         **_summary(judgements, setup),
+        "dev_rsum": best.dev["ensemble"]["rsum"],
+        "dev_rsum_by_chance": _chance(setup),
         "measurement_only": _measure(judgements, setup),
         "protocol": protocol(folder, setup, best),
     }
     write_json(folder.path / "scores.json", summary)
     return file
+
+
+def _chance(setup: Setup) -> float:
+    """Return the rSum that a random order would have on dev: a model near it cannot judge pairs."""
+    dev = setup.split("dev")
+    return chance_recalls(dev.image_of_caption, len(dev.images))["rsum"]
 
 
 def _mean(judgements: dict[str, _Judgement]) -> Tensor:
