@@ -233,7 +233,11 @@ def test_a_resumed_run_says_where_it_goes_on_once(epoch: int, done: int, expecte
         ({"clean_fraction_A": 0.6, "clean_fraction_B": 0.584}, "  clean 60 %/58 %"),
         (
             {"clean_fraction_A": 1.0, "single_mode_A": 1.0, "clean_fraction_B": 0.5, "single_mode_B": 0.0},
-            "  clean no split/50 %",
+            "  clean all/50 %",
+        ),
+        (
+            {"clean_fraction_A": 1.0, "single_mode_A": 1.0, "clean_fraction_B": 1.0, "single_mode_B": 1.0},
+            "  clean all/all",
         ),
         # partition.single_mode=split: the two components are followed all the same
         (
@@ -244,6 +248,8 @@ def test_a_resumed_run_says_where_it_goes_on_once(epoch: int, done: int, expecte
 )
 def test_the_line_of_an_epoch(figures: dict[str, float], expected: str) -> None:
     terminal, printed = make_terminal()
+    terminal.epoch(0, 45, "all pairs", 10, 0)
     record = {"epoch": 6, "phase": "co-training", "dev": {"ensemble": {"rsum": 212.34}}, "seconds": 9.6, **figures}
     terminal.record(record)
-    assert printed.getvalue() == f"epoch   6  co-training dev rSum  212.3{expected}  10 s\n"
+    phase = "all pairs  " if expected.endswith("all/all") else "co-training"
+    assert printed.getvalue() == f"epoch   6/45  {phase} dev rSum  212.3{expected}  10 s\n"

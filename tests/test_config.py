@@ -155,7 +155,7 @@ def test_an_unknown_preset_in_a_file(tmp_path: Path) -> None:
 
 
 def test_neither_file_nor_preset() -> None:
-    with pytest.raises(InputError, match="papre: neither a file nor a preset; presets: discard, paper"):
+    with pytest.raises(InputError, match=r"papre: neither a file nor a preset; presets: discard, paper.*mean paper\?"):
         load_config("papre")
 
 

@@ -302,7 +302,7 @@ def test_a_run_that_ends_within_its_warm_up_is_warned_of(
     data: Path, tmp_path: Path, preset: str, warmup: int, warned: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     start_run(tmp_path / "run", settings(data, preset, "train.epochs=2", f"method.warmup_epochs={warmup}"))
-    assert ("no co-training: train.epochs=2 does not go beyond method.warmup_epochs" in caplog.text) is warned
+    assert ("no co-training: train.epochs=2 ends within method.warmup_epochs=2" in caplog.text) is warned
 
 
 def test_a_drawn_split_is_announced_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -2,6 +2,7 @@
 
 import argparse
 import csv
+import shutil
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,10 @@ RATIO = 0.4
 EPOCHS = 10
 WORST = 10
 """pairs to show"""
+LEGEND = {
+    "plain baseline": f"dev rSum: sum of six recalls on {SIZES['dev']} images, 0 to 600 (random order: 13)",
+    "IN²R": "first the warm-up on all pairs; in co-training, clean: what network A, B trusts",
+}
 DEMO = (
     # small enough for minutes on a CPU, where a second thread costs the small GRU more than it gives
     "model.dim=128", "model.word_dim=64", "train.threads=1",
@@ -53,44 +58,46 @@ def run(args: argparse.Namespace) -> int:
     from in2r.results import evaluate_run
 
     console = Console()
-    data = _scenes(args.out / "data", args.images, console)
-    file = args.out / "noise_0.4.npy"
+    data, file = args.out / "data", args.out / "noise_0.4.npy"
+    settings = [*DEMO, f"data.path={data}", f"noise.index={file}", f"train.epochs={args.epochs}"]
+    warmup = max(1, 7 * args.epochs // 10)  # a weak model has nothing to tell pairs apart by
+    configs = {
+        # the hardest negative, the field's usual choice, collapses on so many mismatches: the mean is the fair baseline
+        "plain baseline": load_config("triplet", [*settings, "method.negatives=mean"]),
+        "IN²R": load_config("paper", [*settings, f"method.warmup_epochs={warmup}"]),
+    }
+    _scenes(data, args.images, console)
     noise = _noise(file, data)
     results = {}
-    warmup = max(1, 7 * args.epochs // 10)  # a weak model has nothing to tell pairs apart by
-    rows = {
-        # the hardest negative, the field's usual choice, collapses on so many mismatches: the mean is the fair baseline
-        "plain baseline": ("triplet", "method.negatives=mean"),
-        "IN²R": ("paper", f"method.warmup_epochs={warmup}"),
-    }
-    for title, (preset, own) in rows.items():
+    for title, config in configs.items():
         console.rule(f"training: {title}")
-        settings = [f"data.path={data}", f"noise.index={file}", f"train.epochs={args.epochs}"]
-        config = load_config(preset, [*DEMO, *settings, own])
+        console.print(LEGEND[title], highlight=False)
         folder = args.out / config.method.name
         _train(folder, config, console)
         results[title] = evaluate_run(folder)
     console.rule("results")
-    console.print(_recalls(results), "")
+    console.print(_recalls(results), f"recalls in % among {SIZES['test']} test images; rSum counts R@5 too", "")
     _pairs(console, args.out / "in2r", data, noise)
     return 0
 
 
-def _scenes(folder: Path, images: int, console: Console) -> Path:
+def _scenes(folder: Path, images: int, console: Console) -> None:
     """Draw the scenes, unless that was done before."""
     from in2r.data.scenes import VERSION, make_scenes
 
-    wanted = {"version": VERSION, "seed": SEED, **SIZES, "train": images}
     file = folder / "scenes.json"
     if not file.is_file():
         console.print(f"drawing {images:,} training scenes in {folder}", markup=False, soft_wrap=True)
-        make_scenes(folder, train=images, dev=SIZES["dev"], test=SIZES["test"], seed=SEED)
-        return folder
+        half = folder.with_name(".data.new")  # it gets its name when it is whole
+        shutil.rmtree(half, ignore_errors=True)
+        make_scenes(half, train=images, dev=SIZES["dev"], test=SIZES["test"], seed=SEED)
+        half.rename(folder)
+        return
     drawn = read_json(file)
-    for name, value in wanted.items():
-        if drawn.get(name) != value:
-            raise InputError(f"{file}: {name} is {drawn.get(name)}, now {value}; choose another --out")
-    return folder
+    for name, wanted in {"version": VERSION, "seed": SEED, **SIZES, "train": images}.items():
+        found = drawn.get(name) if isinstance(drawn, dict) else None
+        if found != wanted:
+            raise InputError(f"{file}: {name} is {found}, now {wanted}; choose another --out")
 
 
 def _noise(file: Path, data: Path) -> "NoiseIndex":

@@ -37,6 +37,7 @@ class Terminal:
         self._progress: Progress | None = None
         self._task: TaskID | None = None
         self._begun = False
+        self._epochs = 0
 
     def plan(self, plan: "Plan") -> None:
         """Print what the run will cost."""
@@ -53,6 +54,7 @@ class Terminal:
     def epoch(self, epoch: int, epochs: int, phase: str, steps: int, done: int) -> None:
         """Open the bar of an epoch; first say where a run goes on that was begun before."""
         self.close()
+        self._epochs = epochs
         if not self._begun and (epoch or done):
             step = f", step {done:,} of {steps:,}" if done else ""
             self.console.print(f"goes on at epoch {epoch + 1}{step}", highlight=False)
@@ -80,9 +82,11 @@ class Terminal:
         """Print the epoch's line."""
         self.close()
         rsum = record["dev"]["ensemble"]["rsum"]
-        parts = [f"epoch {record['epoch']:>3}  {record['phase']:<11} dev rSum {rsum:6.1f}"]
-        if "clean_fraction_A" in record:
-            parts.append(f"clean {_clean(record, 'A')}/{_clean(record, 'B')}")
+        shares = [_clean(record, name) for name in "AB" if f"clean_fraction_{name}" in record]
+        phase = "all pairs" if shares == ["all", "all"] else record["phase"]
+        parts = [f"epoch {record['epoch']:>3}/{self._epochs}  {phase:<11} dev rSum {rsum:6.1f}"]
+        if shares:
+            parts.append(f"clean {'/'.join(shares)}")
         parts.append(f"{record['seconds']:.0f} s")
         self.console.print("  ".join(parts), highlight=False)
 
@@ -94,9 +98,9 @@ class Terminal:
 
 
 def _clean(record: dict[str, Any], name: str) -> str:
-    """Say what a network counts as clean; nothing was split where one Gaussian sufficed and every pair was taken."""
+    """Say what a network counts as clean; "all" where it could tell no two groups, so that its peer took every pair."""
     fraction = record[f"clean_fraction_{name}"]
-    return "no split" if fraction == 1 and record.get(f"single_mode_{name}") else f"{100 * fraction:.0f} %"
+    return "all" if fraction == 1 and record.get(f"single_mode_{name}") else f"{100 * fraction:.0f} %"
 
 
 def duration(seconds: float) -> str:

@@ -96,6 +96,7 @@ class Trainer:
         self.best: dict[str, Any] = {"rsum": -1.0, "epoch": None}
         self._unchecked: list[tuple[str, int, Tensor]] = []
         self.tensorboard: TensorBoard | None = None
+        self._told_of_one_group = False
 
     # --- making the two networks
 
@@ -305,13 +306,15 @@ class Trainer:
         config = self.config.partition
         whole = {name: partition for name, partition in self.partitions.items() if not partition.split}
         empty = [name for name, partition in self.partitions.items() if "clean_set_was_empty" in partition.figures]
-        if whole:
-            found = ", ".join(f"{partition.figures['separation']:.1f}" for partition in whole.values())
+        if whole and not self._told_of_one_group:
+            found = ", ".join(f"{partition.figures['separation']:.2f}" for partition in whole.values())
             log.warning(
-                "epoch %d, network %s: the pairs' losses form one group, not two (separation %s < "
-                "partition.minimum_separation=%s): its peer goes on with the warm-up loss on all pairs in this epoch",
+                "epoch %d, network %s: the pairs do not fall into two groups (separation %s, "
+                "partition.minimum_separation asks for %s): where that is so, the other network goes on with the "
+                "warm-up loss on all pairs, as suits clean data or a model still weak (said once)",
                 self.epoch + 1, " and ".join(whole), found, config.minimum_separation,
             )  # fmt: skip
+            self._told_of_one_group = True
         if empty:
             log.warning(
                 "epoch %d, network %s: no two pairs above partition.threshold=%s; the lowest losses count as clean",

@@ -1,5 +1,6 @@
 """All settings of a run: `in2r config show` prints them with their defaults and reasons."""
 
+import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -165,7 +166,9 @@ def _source(source: str | Path | None) -> dict[str, Any]:
 
 def _preset(name: Any, fault: str) -> dict[str, Any]:
     if name not in presets():
-        raise InputError(f"{fault}; presets: {', '.join(presets())}")
+        near = difflib.get_close_matches(str(name), presets(), 1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise InputError(f"{fault}; presets: {', '.join(presets())}{hint}")
     return read_yaml(preset_file(name))
 
 

@@ -83,7 +83,10 @@ def _warn_without_cotraining(trainer: Trainer) -> None:
     """Say that a run will be over before its method tells pairs apart."""
     partitions, epochs = trainer.method.needs_partition, trainer.config.train.epochs
     if partitions(ENDLESS) and not partitions(epochs - 1):
-        log.warning("no co-training: train.epochs=%d does not go beyond method.warmup_epochs", epochs)
+        log.warning(
+            "no co-training: train.epochs=%d ends within method.warmup_epochs=%d, so no pair is judged or rectified",
+            epochs, trainer.method.warmup()[0],
+        )  # fmt: skip
 
 
 def resume_run(path: str | Path, display: Display | None = None, *, force: bool = False) -> RunFolder:
