@@ -14,9 +14,12 @@ SMALL = ["--images", "40", "--epochs", "2"]
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Run it once."""
+    """Run it once, where a demo was killed while drawing."""
     out = tmp_path_factory.mktemp("demo") / "out"
+    half = out / ".data.new" / "pictures"
+    half.mkdir(parents=True)
     assert main(["demo", "--out", str(out), *SMALL]) == 0
+    assert not half.exists()
     return out
 
 
