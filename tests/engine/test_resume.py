@@ -184,6 +184,18 @@ def test_a_flipped_bit_is_noticed_wherever_it_is(tmp_path: Path, place: bytes) -
         load_tensors(file)
 
 
+def test_a_new_checkpoint_never_gives_way_to_a_damaged_one_of_a_later_step(tmp_path: Path) -> None:
+    def steps() -> list[int]:
+        return [int(path.stem[-9:]) for path in checkpoints(tmp_path)]
+
+    for step in (10, 20, 30):
+        checkpoint.save_checkpoint(tmp_path, step, {"x": torch.zeros(1)}, {}, keep=2)
+    assert steps() == [20, 30]
+    (tmp_path / "step-000000030.safetensors").write_bytes(b"damaged")  # the run goes on from step 20
+    checkpoint.save_checkpoint(tmp_path, 25, {"x": torch.zeros(1)}, {}, keep=1)
+    assert steps() == [25]
+
+
 def test_files_of_before_there_were_checksums_are_read(tmp_path: Path) -> None:
     save_file({"a": torch.ones(2)}, tmp_path / "x.safetensors", metadata={"in2r": "{}"})
     assert load_tensors(tmp_path / "x.safetensors")[0]["a"].tolist() == [1, 1]

@@ -88,10 +88,16 @@ def checkpoints(folder: Path) -> list[Path]:
 
 
 def save_checkpoint(folder: Path, step: int, tensors: dict[str, Tensor], meta: dict[str, Any], keep: int) -> None:
-    """Write the checkpoint of a step and remove all but the newest `keep`."""
-    save_tensors(folder / f"step-{step:09d}.safetensors", tensors, meta)
-    for old in checkpoints(folder)[:-keep]:
-        old.unlink()
+    """Write the checkpoint of a step and remove all but it and the `keep` - 1 before it.
+
+    One of a later step was passed over when the run went on from an earlier one, so it is damaged: it goes too.
+    """
+    written = folder / f"step-{step:09d}.safetensors"
+    save_tensors(written, tensors, meta)
+    found = checkpoints(folder)
+    here = found.index(written) + 1
+    for other in found[: max(0, here - keep)] + found[here:]:
+        other.unlink()
 
 
 def load_newest(folder: Path) -> tuple[Path, dict[str, Tensor], dict[str, Any]] | None:
