@@ -199,6 +199,7 @@ def test_scores_list_every_pair_worst_first(triplet_run: Path, data: Path, noise
     for row in rows:
         pair = int(row["pair"])
         assert row["caption"] == captions[pair]
+        assert row["place"] == f"train_caps.txt line {pair + 1}"
         assert row["image_id"] == f"train:{given[pair]}"  # the image it was trained with, right or wrong
         mean = (float(row["clean_prob_A"]) + float(row["clean_prob_B"])) / 2
         assert float(row["clean_prob"]) == pytest.approx(mean, rel=1e-4, abs=1e-6)

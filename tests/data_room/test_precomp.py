@@ -116,7 +116,7 @@ def test_cc152k_tsv_has_one_caption_an_image_and_default_quoting(tmp_path):
     assert pairs.captions == ["a dog", 'a "big" cat', 'says "hi"']
     assert pairs.image_of_caption.tolist() == [0, 1, 2]
     assert pairs.image_ids == ["1", "2", "3"]
-    assert data.caption_place("train", 2) == "train_caps.tsv line 3"
+    assert data.caption_places("train", [2]) == ["train_caps.tsv line 3"]
 
 
 def test_a_tsv_caption_that_opens_with_a_quote_and_swallows_lines_is_found(tmp_path):

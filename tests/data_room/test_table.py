@@ -55,7 +55,7 @@ def test_ragged_captions_in_every_format(tmp_path, kind):
     assert data.split("test").image_ids == ["x"]
     assert data.split("testall").captions == ["x one"]
     line = {"csv": 4, "tsv": 4, "jsonl": 3, "parquet": 3}[kind]
-    assert data.caption_place("train", 9) == f"pairs.{kind} line {line}"
+    assert data.caption_places("train", [9]) == [f"pairs.{kind} line {line}"]
     require_usable(pairs)
 
 
@@ -83,7 +83,7 @@ def test_the_separator_is_found_and_quoted_fields_are_read(tmp_path, separator, 
     (tmp_path / f"pairs.{kind}").write_bytes(text.encode())
     data = open_data(tmp_path)
     assert data.split("train").captions == [f'a{separator} "b"\nand more', ""]
-    assert data.caption_place("train", 1) == f"pairs.{kind} line 4"
+    assert data.caption_places("train", [1]) == [f"pairs.{kind} line 4"]
 
 
 def test_other_names_of_files_columns_and_splits(tmp_path):

@@ -145,7 +145,7 @@ def _check_captions(report: CheckReport, source: DataSource, pairs: PairSet) -> 
     name, captions = pairs.name, pairs.captions
 
     def places(rows: list[int]) -> list[str]:
-        return [source.caption_place(name, row) for row in rows[:SHOWN]]
+        return source.caption_places(name, rows[:SHOWN])
 
     empty: list[int] = []
     again: list[int] = []

@@ -67,8 +67,8 @@ class DataSource(Protocol):
         """Open one split: "train", "dev" or "test" ("testall" means test)."""
         ...
 
-    def caption_place(self, name: str, caption: int) -> str:
-        """Return the file and line of a caption of a split, for messages."""
+    def caption_places(self, name: str, captions: Sequence[int]) -> list[str]:
+        """Return the file and line of some captions of a split, for messages and lists."""
         ...
 
     def fingerprint(self, full: bool = False) -> dict[str, Any]:

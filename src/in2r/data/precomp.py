@@ -72,13 +72,16 @@ class PrecompSource:
         pairs = PairSet(name, images, image_of_caption, captions.texts, vectors, ids)
         return pairs.first(self._dev_captions(captions, step)) if name == "dev" else pairs
 
-    def caption_place(self, name: str, caption: int) -> str:
-        """Return the file and line of a caption, for messages."""
+    def caption_places(self, name: str, captions: Sequence[int]) -> list[str]:
+        """Return the file and line of some captions, for messages and lists."""
         path = self._captions_file(canonical_split(name))
         if path is None:
-            return f"{self._file(name, f'{self._vectors}.npy').name} row {caption}"
-        line = _read_tsv(path).lines[caption][0] if path.suffix == ".tsv" else caption + 1
-        return f"{path.name} line {line}"
+            file = self._file(name, f"{self._vectors}.npy").name
+            return [f"{file} row {caption}" for caption in captions]
+        if path.suffix == ".tsv":
+            lines = _read_tsv(path).lines
+            return [f"{path.name} line {lines[caption][0]}" for caption in captions]
+        return [f"{path.name} line {caption + 1}" for caption in captions]
 
     def fingerprint(self, full: bool = False) -> dict[str, Any]:
         """Return the hashes of the files of each split that is there; see `fingerprint.fingerprint`."""

@@ -9,6 +9,7 @@ data.json            optional, other names of files and columns
 """
 
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -81,10 +82,10 @@ class TableSource:
         image_of_caption = image_of_caption.astype(np.int64)
         return PairSet(name, images, image_of_caption, captions, self._open_vectors(chosen), ids)
 
-    def caption_place(self, name: str, caption: int) -> str:
-        """Return the file and line (Parquet: the row, from 1) of a caption of a split."""
-        row = self._rows_of(canonical_split(name))[caption]
-        return f"{self._layout.table.name} line {self._lines[row]}"
+    def caption_places(self, name: str, captions: Sequence[int]) -> list[str]:
+        """Return the file and line (Parquet: the row, from 1) of some captions of a split."""
+        rows = self._rows_of(canonical_split(name))
+        return [f"{self._layout.table.name} line {self._lines[rows[caption]]}" for caption in captions]
 
     def images_in_several_splits(self) -> list[tuple[str, int]]:
         """Return (image, a row of the table) of images whose captions lie in more than one split."""

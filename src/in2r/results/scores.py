@@ -105,13 +105,14 @@ def _write_table(file: Path, setup: Setup, image_of_pair: Tensor, judgements: di
             figures[f"loss_{loss}_{name}"] = values.tolist()
     images = image_of_pair.tolist()
     order = _worst_first(judgements, setup.config.partition.loss).tolist()
+    places = setup.source.caption_places("train", range(len(images)))
     with atomic_path(file) as temporary, temporary.open("w", encoding="utf-8", newline="") as out:
         writer = csv.writer(out, lineterminator="\n")
-        writer.writerow(["pair", "image_id", *figures, "caption"])
+        writer.writerow(["pair", "image_id", *figures, "place", "caption"])
         for pair in order:
             caption = "" if train.captions is None else train.captions[pair]
             shown = [f"{column[pair]:.6g}" for column in figures.values()]
-            writer.writerow([pair, train.image_ids[images[pair]], *shown, caption])
+            writer.writerow([pair, train.image_ids[images[pair]], *shown, places[pair], caption])
 
 
 def _summary(judgements: dict[str, _Judgement], setup: Setup) -> dict[str, Any]:
