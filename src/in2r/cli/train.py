@@ -47,6 +47,7 @@ def run(args: argparse.Namespace) -> int:
     console = Console()
     config = load_config(args.settings, args.overrides)
     terminal = Terminal(console)
+    console.print("reading the data, timing a few steps ...", highlight=False)
 
     def show(plan: "Plan") -> None:
         terminal.plan(plan)

@@ -194,7 +194,10 @@ def _own_vocabulary(folder: RunFolder, begun_with: dict[str, Any]) -> Vocabulary
 
 def _refuse_existing(folder: RunFolder) -> None:
     if folder.exists():
-        raise InputError(f"{folder.path}: holds a run already; `in2r resume {folder.path}` goes on with it")
+        raise InputError(
+            f"{folder.path}: holds a run already; `in2r resume {folder.path}` goes on with it as it was begun, a new folder "
+            "begins anew"
+        )
     foreign = folder.foreign_files()
     if foreign:
         raise InputError(f"{folder.path}: holds {foreign[0]}, which a new run could write over; give a new folder")
