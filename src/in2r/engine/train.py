@@ -195,8 +195,8 @@ def _own_vocabulary(folder: RunFolder, begun_with: dict[str, Any]) -> Vocabulary
 def _refuse_existing(folder: RunFolder) -> None:
     if folder.exists():
         raise InputError(
-            f"{folder.path}: holds a run already; `in2r resume {folder.path}` goes on with it as it was begun, a new folder "
-            "begins anew"
+            f"{folder.path}: holds a run already; `in2r resume {folder.path}` goes on with it as it was begun, a new "
+            "folder begins anew"
         )
     foreign = folder.foreign_files()
     if foreign:
