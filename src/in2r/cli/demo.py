@@ -26,7 +26,7 @@ EPOCHS = 10
 WORST = 10
 """pairs to show"""
 LEGEND = {
-    "plain baseline": f"dev rSum: sum of six recalls on {SIZES['dev']} images, 0 to 600 (random order: 13)",
+    "plain baseline": f"dev rSum: sum of six recalls on {SIZES['dev']} images, 0 to 600",
     "IN²R": "first the warm-up on all pairs; in co-training, clean: what network A, B trusts",
 }
 DEMO = (
@@ -144,6 +144,8 @@ def _recalls(results: dict[str, dict[str, Any]]) -> Table:
         rows = result["rows"]
         figures = [rows["ensemble"][name] for name in names] + [rows[network]["rsum"] for network in "AB"]
         table.add_row(title, *(f"{figure:.1f}" for figure in figures), str(result["protocol"]["selection"]["epoch"]))
+    chance = next(iter(results.values()))["chance"]
+    table.add_row("by chance", *(f"{chance[name]:.1f}" for name in names), style="dim")
     return table
 
 
