@@ -86,7 +86,7 @@ def test_results_stand_whole_in_80_columns(columns: dict[str, str]) -> None:
         "rows": {"A": row, "B": row, "ensemble": row},
         "chance": row,
         "health": {"collapsed_ensemble": True},
-        "protocol": {"oracle": True},
+        "protocol": {"oracle": True, "noise": None},
     }
     heading, *lines = shown(evaluate.result_table(result, columns)).splitlines()
     assert heading.split() == " ".join(["network", *columns.values()]).split()

@@ -176,12 +176,17 @@ def test_the_truth_reaches_the_record_and_nothing_that_trains(
     tensors, meta, best, records = outcome(tmp_path / "right")
     tensors2, meta2, best2, records2 = outcome(tmp_path / "wrong")
     assert all(torch.equal(tensors[name], tensors2[name]) for name in tensors)
+    assert records[-1]["mixture"]["A"]["clean_counts"] != records2[-1]["mixture"]["A"]["clean_counts"]
     assert best == best2
     assert meta["best"] == meta2["best"]
     told = ("auroc", "partition_", "neighbors_same_image")
 
     def untold(record: dict[str, Any]) -> dict[str, Any]:
-        return {key: value for key, value in record.items() if not key.startswith(told)}
+        mixture = {
+            name: {key: value for key, value in fitted.items() if key != "clean_counts"}
+            for name, fitted in record.get("mixture", {}).items()
+        }
+        return {key: value for key, value in record.items() if not key.startswith(told)} | {"mixture": mixture}
 
     assert [untold(record) for record in records] == [untold(record) for record in records2]
     assert records2[-1]["neighbors_same_image_i2t_A"] == -7
@@ -207,3 +212,25 @@ def test_the_two_networks_are_treated_alike(
     for name, value in straight.items():
         kind, net, rest = name.split(".", 2)
         assert torch.equal(value, exchanged[f"{kind}.{swap[net]}.{rest}"]), name
+
+
+def test_what_belongs_to_an_image_is_found_on_both_sides() -> None:
+    """Images 0, 1, 2 with captions 0-1, 2-4, none; caption 0 was moved to image 1, caption 2 to image 0."""
+    original = torch.tensor([0, 0, 1, 1, 1])
+    index = np.array([1, 0, 0, 1, 2])
+    truth = Truth(NoiseIndex(index, original.numpy(), "caption", None, None), original, torch.device("cpu"))
+    asked = torch.tensor([0, 2])
+    hidden = truth.hidden(batch_of(asked, torch.as_tensor(index)[asked]))
+    groups, pairs = hidden["image"]  # images 1 and 0, as given
+    assert groups.tolist() == [1, 0]
+    assert pairs.tolist() == [[2, 3, 4], [0, 1, -1]]
+    groups, pairs = hidden["text"]  # the images that captions 0 and 2 were written for
+    assert groups.tolist() == [0, 1]
+    assert pairs.tolist() == [[0, 1, -1], [2, 3, 4]]
+    image_without_caption = truth.hidden(batch_of(torch.tensor([4]), torch.tensor([2])))
+    assert image_without_caption["image"][1].tolist() == [[-1, -1, -1]]
+
+
+def batch_of(pairs: Tensor, groups: Tensor) -> Batch:
+    nothing = torch.zeros(len(pairs), 1, 1)
+    return Batch(pairs, groups, nothing, None, nothing, None)

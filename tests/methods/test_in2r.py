@@ -2,6 +2,7 @@
 
 import copy
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -16,7 +17,7 @@ from in2r.methods import Batch, Peer, build_method
 from in2r.methods.base import Step
 from in2r.methods.in2r import In2r, In2rConfig
 from in2r.methods.plain import Sce, SceConfig, Triplet, TripletConfig
-from in2r.refiners import GraphRefiner, MeanRefiner, Top1Refiner
+from in2r.refiners import GatRefiner, GcnRefiner, GraphRefiner, MeanRefiner, Top1Refiner
 
 DIM = 8
 
@@ -213,12 +214,19 @@ def test_each_rectifier_makes_its_own_prototypes(kind: str) -> None:
     assert len({round(value, 5) for value in values.values()}) == 3
 
 
+def test_each_graph_is_a_refiner_of_its_own() -> None:
+    kinds = {"mhsa": GraphRefiner, "gcn": GcnRefiner, "gat": GatRefiner}
+    for kind, cls in kinds.items():
+        assert isinstance(method(refiner=kind).parts(DIM)[0]["i2t"], cls)
+    assert len({round(rectified(refiner=kind)[0].losses["rect"].item(), 5) for kind in kinds}) == 3
+
+
 def test_without_rectifier_there_is_nothing_to_keep() -> None:
     made, net, other = ready(rectifier="none")
     assert made.name == "discard"
     assert net.memory is None
     assert len(net.refiners) == 0
-    assert not made.wants_prefill()
+    assert made.prefill() is None
     step = made.partition_step(net, other, CLEAN, None)
     assert step.keep is None
     assert "rect" not in step.losses
@@ -308,6 +316,48 @@ def test_exclude_self_leaves_out_the_image_and_the_pair() -> None:
     assert torch.isfinite(images.scores).all()
 
 
+def test_the_memory_that_is_searched_is_the_peers_or_the_own() -> None:
+    made = method(memory_source="self")
+    net, other = peer(made, 0), peer(made, 1)
+    fill(other, list(range(100, 110)))
+    assert "rect" not in made.partition_step(net, other, CLEAN, NOISY).losses  # its own is empty
+    fill(net, list(range(200, 210)))
+    step = made.partition_step(net, other, CLEAN, NOISY)
+    assert step.near_images is not None
+    assert step.near_texts is not None
+    assert (step.near_images.ids >= 200).all()
+    assert (step.near_texts.ids >= 200).all()
+    found = method().partition_step(net, other, CLEAN, NOISY).near_images
+    assert found is not None
+    assert (found.ids < 200).all()
+
+
+def test_without_the_elite_filter_every_clean_pair_is_kept() -> None:
+    clean = batch([0, 5, 10, 15], elite=[True, False, False, True])
+    for elite, wanted in ((True, [0, 15]), (False, [0, 5, 10, 15])):
+        made, net, other = ready(memory_elite=elite)
+        keep = made.partition_step(net, other, clean, NOISY).keep
+        assert keep is not None
+        assert keep[2].tolist() == wanted
+        assert made.prefill() == ("elite" if elite else "clean")
+
+
+def test_what_an_analysis_hides_is_not_found() -> None:
+    made = method(memory_size=20)
+    net, other = peer(made, 0), peer(made, 1)
+    fill(other, list(range(100, 108)))
+    own_entries(net, other, NOISY)
+    nothing = torch.full((3, 1), -1)
+    hidden = {"image": (NOISY.groups, nothing), "text": (NOISY.groups, torch.tensor([[100], [101], [-1]]))}
+    step = made.partition_step(net, other, CLEAN, replace(NOISY, hidden=hidden))
+    assert step.near_images is not None
+    assert step.near_texts is not None
+    assert not (step.near_images.groups == NOISY.groups[:, None]).any()
+    assert not (step.near_texts.groups == NOISY.groups[:, None]).any()
+    assert 100 not in step.near_texts.ids[0]
+    assert 101 not in step.near_texts.ids[1]
+
+
 def test_a_query_without_enough_neighbours_has_no_prototype() -> None:
     made = method(rectifier="mean", memory_exclude_self=True, memory_size=4)
     net, other = peer(made, 0), peer(made, 1)
@@ -380,8 +430,8 @@ def test_memory_size() -> None:
 def test_phases() -> None:
     made = method(warmup_epochs=2)
     assert [made.needs_partition(epoch) for epoch in range(4)] == [False, False, True, True]
-    assert made.wants_prefill()
-    assert not method(memory_prefill=False).wants_prefill()
+    assert made.prefill() == "elite"
+    assert method(memory_prefill=False).prefill() is None
 
 
 # --- per-sample losses, and the plain baselines

@@ -64,7 +64,8 @@ def result_table(result: dict[str, Any], columns: dict[str, str]) -> Table:
     for heading in columns.values():
         table.add_column(heading, justify="right", no_wrap=True)
     for name, row in result["rows"].items():
-        oracle = " (oracle)" if result["protocol"]["oracle"] else ""
+        hidden = (result["protocol"]["noise"] or {}).get("hide_original")
+        oracle = " (oracle)" if result["protocol"]["oracle"] else " (analysis)" if hidden else ""
         collapsed = " (collapsed)" if result["health"].get(f"collapsed_{name}") else ""
         table.add_row(f"{name}{oracle}{collapsed}", *(f"{row[column]:.1f}" for column in columns))
     if columns is RECALLS:

@@ -52,6 +52,7 @@ class Truth:
         self.original = image_of_caption.to(device)
         self.clean = torch.as_tensor(noise.index) == image_of_caption
         self.device = device
+        self._written_for = _captions_of_images(self.original, 1 + int(max(noise.index.max(), self.original.max())))
 
     def same_image(self, step: Step, noisy: Batch) -> dict[str, Tensor]:
         """Return the share of neighbours that come from the query's original image, per direction.
@@ -67,6 +68,25 @@ class Truth:
             "neighbors_same_image_i2t": _share(image, step.near_images),
             "neighbors_same_image_t2i": _share(text, step.near_texts),
         }
+
+    def hidden(self, noisy: Batch) -> dict[str, tuple[Tensor, Tensor]]:
+        """Return what `noise.hide_original` takes away from the queries: see `Batch.hidden`.
+
+        An image query's original image is itself; a text query's is the one that its caption was written for. Hidden
+        is every entry with that image, and every entry with a caption that was written for it.
+        """
+        images = {"image": noisy.groups, "text": self.original[noisy.pairs]}
+        return {by: (image, self._written_for[image]) for by, image in images.items()}
+
+
+def _captions_of_images(image_of_caption: Tensor, images: int) -> Tensor:
+    """Return (images, n) int64, the captions of each image in a row, filled up with -1."""
+    order = image_of_caption.argsort(stable=True)
+    counts = torch.bincount(image_of_caption, minlength=images)
+    table = image_of_caption.new_full((len(counts), int(counts.max())), -1)
+    within = torch.arange(len(order), device=order.device) - (counts.cumsum(0) - counts)[image_of_caption[order]]
+    table[image_of_caption[order], within] = order
+    return table
 
 
 def _share(hits: Tensor, near: Neighbors) -> Tensor:

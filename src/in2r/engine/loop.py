@@ -7,8 +7,9 @@ memories), both optimisers, the partitions, the running means, the best validati
 import logging
 import math
 import time
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -30,7 +31,7 @@ from in2r.engine.health import Means, Truth, gradient_norms, partition_truth, re
 from in2r.engine.interrupts import Interrupts, deferred_interrupts
 from in2r.engine.order import EpochOrder
 from in2r.engine.run import RunFolder, versions
-from in2r.engine.scoring import Partition, estimate_noise_rates, make_partition, score_pairs, trust_all
+from in2r.engine.scoring import Partition, estimate_noise_rates, loss_counts, make_partition, score_pairs, trust_all
 from in2r.engine.settings import RunConfig
 from in2r.engine.setup import Setup
 from in2r.engine.tensorboard import TensorBoard
@@ -239,6 +240,9 @@ class Trainer:
         clean = self.data.batch(order.clean(index), generator, partition.elite)
         noisy_pairs = order.noisy(index) if net.memory is not None else None
         noisy = None if noisy_pairs is None else self.data.batch(noisy_pairs, generator)
+        if noisy is not None and self.config.noise.hide_original:
+            assert self.truth is not None
+            noisy = replace(noisy, hidden=self.truth.hidden(noisy))
         return self.method.partition_step(net, peer, clean, noisy), noisy
 
     def _check_finite(self) -> None:
@@ -279,8 +283,9 @@ class Trainer:
             self.partitions[name] = self._partition(name, net)
         self._warn()
         for name, net in self.nets.items():
-            if self.method.wants_prefill() and net.memory is not None and len(net.memory) == 0:
-                self._prefill(name, net.encoder, net.memory)
+            which = self.method.prefill()
+            if which is not None and net.memory is not None and len(net.memory) == 0:
+                self._prefill(name, which, net.encoder, net.memory)
 
     def _partition(self, name: str, net: Peer) -> Partition:
         total, config = len(self.data.image_of_pair), self.config.partition
@@ -297,6 +302,10 @@ class Trainer:
         figures = {**partition.figures, **estimate_noise_rates(losses, config)}
         if self.truth is not None:
             figures |= partition_truth(losses, partition.clean, self.data.pairs, self.truth)
+            if partition.mixture:
+                really = losses[config.loss][self.truth.clean[self.data.pairs]]
+                scale = partition.mixture["low"], partition.mixture["high"]
+                partition.mixture["clean_counts"] = loss_counts(really, *scale)
         for key, value in figures.items():
             self.means.add(f"{key}_{name}", value)
         return partition
@@ -321,12 +330,12 @@ class Trainer:
                 self.epoch + 1, " and ".join(empty), config.threshold,
             )  # fmt: skip
 
-    def _prefill(self, name: str, encoder: DualEncoder, memory: MemoryBank) -> None:
-        """Push the elite pairs of the first partition, as eval-mode embeddings, the newest M of a shuffled order."""
+    def _prefill(self, name: str, which: Literal["elite", "clean"], encoder: DualEncoder, memory: MemoryBank) -> None:
+        """Push the chosen pairs of the first partition, as eval-mode embeddings, the newest M of a shuffled order."""
         partition = self._judgement(name)
         if partition is None:
             return
-        chosen = torch.nonzero(partition.elite).flatten()
+        chosen = torch.nonzero(partition.elite if which == "elite" else partition.clean).flatten()
         order = torch.randperm(len(chosen), generator=torch_generator(self.seed, "prefill", name))
         chosen = chosen[order][-memory.capacity :]
         groups = self.data.image_of_pair[chosen]
@@ -353,6 +362,8 @@ class Trainer:
             **self.means.read(),
         }
         record |= self.memory_record()
+        if self.method.needs_partition(self.epoch) and not self.config.noise.oracle:
+            record["mixture"] = {name: partition.mixture for name, partition in self.partitions.items()}
         record["seconds"] = round(time.monotonic() - started, 2)
         if rows["ensemble"]["rsum"] > self.best["rsum"]:
             self.best = {"rsum": rows["ensemble"]["rsum"], "epoch": self.epoch + 1}
@@ -403,6 +414,7 @@ class Trainer:
             "best": self.best,
             "means": self.means.state(),
             "partitions": {name: partition.split for name, partition in self.partitions.items()},
+            "mixtures": {name: partition.mixture for name, partition in self.partitions.items()},
             "versions": versions(),
         }
         keep = self.config.checkpoint.keep
@@ -434,7 +446,8 @@ class Trainer:
             load_optimizer(self.optimizers[name], tensors, f"optimizer.{name}")
         for name, split in meta["partitions"].items():
             prob, clean, elite = (tensors[f"partition.{name}.{part}"] for part in ("clean_prob", "clean", "elite"))
-            self.partitions[name] = Partition(prob, clean, split, elite, {})
+            mixture = meta.get("mixtures", {}).get(name, {})  # checkpoints of an older in2r have none
+            self.partitions[name] = Partition(prob, clean, split, elite, {}, mixture)
             if meta["begun"] and len(prob) != len(self.data.image_of_pair):  # between epochs it is made anew
                 raise InputError(f"{path}: {len(prob)} training pairs, now there are {len(self.data.image_of_pair)}")
         self.epoch, self.position, self.begun = meta["epoch"], meta["position"], meta["begun"]

@@ -1,7 +1,8 @@
 """The partition: every training pair's loss, the mixture, the clean and the noisy set."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,6 +18,8 @@ from in2r.seeds import torch_generator
 SampleLosses = Callable[[Tensor], dict[str, Tensor]]
 """similarity (B, B) → named per-sample losses (B,)"""
 
+BINS = 64
+"""Bars of the recorded histogram of losses."""
 CHUNK = 16
 """Loss batches whose captions are encoded together."""
 
@@ -35,6 +38,8 @@ class Partition:
     """(N,) bool, clean pairs above τ_dyn, the mean clean probability of the clean set"""
     figures: dict[str, float]
     """what the fit says of itself, for the health record"""
+    mixture: dict[str, Any] = field(default_factory=dict)
+    """the fitted components, the split and a histogram of the losses, for figures; empty where nothing was fitted"""
 
 
 def score_pairs(
@@ -99,7 +104,8 @@ def make_partition(losses: Tensor, pairs: Tensor, total: int, config: PartitionC
     }
     if not fit.split or (fit.single_mode and config.single_mode == "warmup"):
         everything = torch.ones_like(prob, dtype=torch.bool)
-        return _spread(prob, everything, pairs, total, {**figures, "clean_fraction": 1.0}, split=False)
+        mixture = _mixture(losses, fit, None, config)
+        return _spread(prob, everything, pairs, total, {**figures, "clean_fraction": 1.0}, mixture, split=False)
     clean = torch.as_tensor(split_pairs(prob.double().numpy(), config.threshold, config.minimum_noisy_share))
     if clean.sum() < 2:
         # nothing is trusted: go on with the lowest losses, so that something can be learnt, and say so
@@ -107,7 +113,31 @@ def make_partition(losses: Tensor, pairs: Tensor, total: int, config: PartitionC
         clean[torch.argsort(losses, stable=True)[: max(2, len(losses) // 100)]] = True
         figures["clean_set_was_empty"] = 1.0
     figures["clean_fraction"] = float(clean.float().mean())
-    return _spread(prob, clean, pairs, total, figures)
+    return _spread(prob, clean, pairs, total, figures, _mixture(losses, fit, clean, config))
+
+
+def _mixture(losses: Tensor, fit: TwoGaussians, clean: Tensor | None, config: PartitionConfig) -> dict[str, Any]:
+    """Describe a fit in plain values; `boundary` is the largest clean loss, scaled like all of them to [0, 1]."""
+    if not fit.split:
+        return {}
+    low, high = fit.scale
+    boundary = None if clean is None else (float(losses[clean].max()) - low) / (high - low)
+    return {
+        "loss": config.loss,
+        "low": low,
+        "high": high,
+        "means": fit.means.tolist(),
+        "variances": fit.variances.tolist(),
+        "weights": fit.weights.tolist(),
+        "boundary": boundary,
+        "counts": loss_counts(losses, low, high),
+    }
+
+
+def loss_counts(losses: Tensor, low: float, high: float) -> list[int]:
+    """Count losses (n,) in equal bins between the smallest and the largest one."""
+    counts: list[int] = torch.histc(losses.double(), BINS, low, high).long().tolist()
+    return counts
 
 
 def estimate_noise_rates(losses: dict[str, Tensor], config: PartitionConfig) -> dict[str, float]:
@@ -127,11 +157,17 @@ def _fit(losses: Tensor, config: PartitionConfig) -> TwoGaussians:
 def trust_all(pairs: Tensor, total: int) -> Partition:
     """Count all of `pairs` as clean (the oracle's partition)."""
     ones = torch.ones(len(pairs))
-    return _spread(ones, ones.bool(), pairs, total, {"clean_fraction": 1.0})
+    return _spread(ones, ones.bool(), pairs, total, {"clean_fraction": 1.0}, {})
 
 
 def _spread(
-    prob: Tensor, clean: Tensor, pairs: Tensor, total: int, figures: dict[str, float], split: bool = True
+    prob: Tensor,
+    clean: Tensor,
+    pairs: Tensor,
+    total: int,
+    figures: dict[str, float],
+    mixture: dict[str, Any],
+    split: bool = True,
 ) -> Partition:
     all_prob, all_clean = torch.zeros(total), torch.zeros(total, dtype=torch.bool)
     all_prob[pairs], all_clean[pairs] = prob, clean
@@ -139,4 +175,4 @@ def _spread(
     trusted = prob[clean].double().numpy()
     tau = elite_threshold(trusted)
     all_elite[pairs[clean]] = torch.as_tensor(elite(trusted, tau))
-    return Partition(all_prob, all_clean, split, all_elite, {**figures, "tau": tau})
+    return Partition(all_prob, all_clean, split, all_elite, {**figures, "tau": tau}, mixture)

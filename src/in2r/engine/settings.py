@@ -44,6 +44,11 @@ class NoiseConfig:
     oracle: bool = key(
         False, "train on the truly matching pairs only: a ceiling that uses the truth, marked in every result"
     )
+    hide_original: bool = key(
+        False,
+        "an analysis that uses the truth, marked in every result: a query finds nothing of its original image in the "
+        "memory, neither the image nor a caption written for it",
+    )
 
 
 @dataclass(frozen=True)
@@ -176,7 +181,8 @@ def _check(config: RunConfig) -> None:
     """Refuse settings that contradict each other."""
     method = config.method
     if isinstance(method, In2rConfig):
-        if method.rectifier == "refiner" and config.model.dim % method.refiner_heads:
+        attends = method.rectifier == "refiner" and method.refiner != "gcn"
+        if attends and config.model.dim % method.refiner_heads:
             raise InputError(
                 f"configuration: `model.dim` ({config.model.dim}) must be a multiple of "
                 f"`method.refiner_heads` ({method.refiner_heads})"
@@ -188,6 +194,8 @@ def _check(config: RunConfig) -> None:
             )
     if config.noise.oracle and config.noise.index is None:
         raise InputError("configuration: `noise.oracle` needs a `noise.index` to know the truth from")
+    if config.noise.hide_original and (config.noise.index is None or not isinstance(method, In2rConfig)):
+        raise InputError("configuration: `noise.hide_original` needs a `noise.index` and `method.name=in2r`")
     if config.noise.ratio and config.noise.index is None:
         raise InputError(
             f"configuration: `noise.ratio` ({config.noise.ratio:g}) is declared without a `noise.index`, so nothing "

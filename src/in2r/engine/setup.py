@@ -94,6 +94,7 @@ class Setup:
             "seed": self.noise.seed,
             "sha256": self.noise.sha256,
             "oracle": self.config.noise.oracle,
+            "hide_original": self.config.noise.hide_original,
             **self.noise.statistics(),
         }
 

@@ -1,7 +1,7 @@
 """What a method is made of, and what the engine asks of it."""
 
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from torch import Tensor, nn
 
@@ -30,6 +30,9 @@ class Batch:
     """(B, tokens) bool, None = all are real"""
     elite: Tensor | None = None
     """(B,) bool, clean probability above τ_dyn; None outside a clean set"""
+    hidden: dict[str, tuple[Tensor, Tensor]] | None = None
+    """"image" and "text" → groups (B,) and pairs (B, n) that such a query may not find (negative = none); only with
+    `noise.hide_original`, an analysis that uses the truth"""
 
 
 class Peer(nn.Module):
@@ -96,6 +99,6 @@ class Method(Protocol):
         """Return the named per-sample losses (B,) of a batch (B, B); one of them makes the partition."""
         ...
 
-    def wants_prefill(self) -> bool:
-        """Say whether the first partition fills the memories with its elite pairs."""
+    def prefill(self) -> Literal["elite", "clean"] | None:
+        """Say which pairs of the first partition fill the memories; None = none."""
         ...

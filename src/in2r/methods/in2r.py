@@ -16,7 +16,7 @@ from in2r.errors import InputError
 from in2r.losses import prototype_contrast_loss, rectification_loss, sce_loss, soft_target, triplet_loss
 from in2r.memory import MemoryBank, Neighbors
 from in2r.methods.base import Batch, Peer, Step
-from in2r.refiners import GraphRefiner, MeanRefiner, Top1Refiner
+from in2r.refiners import GatRefiner, GcnRefiner, GraphRefiner, MeanRefiner, Top1Refiner
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,10 @@ class In2rConfig:
     rectifier: Literal["refiner", "mean", "top1", "none"] = key(
         "refiner", "how the K neighbours become a prototype; none discards noisy pairs"
     )
-    refiner_heads: int = key(4, "attention heads of the refiner (paper)", low=1)
+    refiner: Literal["mhsa", "gcn", "gat"] = key(
+        "mhsa", "the graph refiner: self-attention (paper), graph convolution or graph attention (its Table 5)"
+    )
+    refiner_heads: int = key(4, "attention heads of the refiner (paper; gcn has none)", low=1)
     refiner_dropout: float = key(0.1, "dropout of Eq. 7-8", low=0, high=0.95)
     refiner_sharing: Literal["shared", "per-direction"] = key(
         "shared", "one refiner for both directions (paper), or one each (released code)"
@@ -51,6 +54,10 @@ class In2rConfig:
     candidates: Literal["noisy", "both"] = key(
         "noisy", "the 'current batch' of Eq. 10: the noisy batch, or clean and noisy together"
     )
+    memory_source: Literal["peer", "self"] = key(
+        "peer", "whose memory is searched: the other network's (paper) or the network's own"
+    )
+    memory_elite: bool = key(True, "only clean pairs above τ_dyn enter the memory (paper); false: every clean pair")
     memory_size: int | None = key(None, "M; null = memory_share × training pairs, at most memory_limit", low=1)
     memory_share: float = key(0.45, "share of the training pairs that M covers (the paper's 65,536 / 145,000)", above=0)
     memory_limit: int = key(65536, "largest M chosen from memory_share (the paper's M on Flickr30K)", low=1)
@@ -96,9 +103,12 @@ class In2r:
 
     def _refiner(self, dim: int) -> nn.Module:
         c = self.config
-        if c.rectifier == "mean":
-            return MeanRefiner()
-        return Top1Refiner() if c.rectifier == "top1" else GraphRefiner(dim, c.refiner_heads, c.refiner_dropout)
+        if c.rectifier != "refiner":
+            return MeanRefiner() if c.rectifier == "mean" else Top1Refiner()
+        if c.refiner == "gcn":
+            return GcnRefiner(dim, c.refiner_dropout)
+        kind = GraphRefiner if c.refiner == "mhsa" else GatRefiner
+        return kind(dim, c.refiner_heads, c.refiner_dropout)
 
     def needs_partition(self, epoch: int) -> bool:
         """Phase 2 begins after the warm-up."""
@@ -114,9 +124,11 @@ class In2r:
             "mask_same_image": c.mask_same_image,
         }
 
-    def wants_prefill(self) -> bool:
-        """Say whether the first partition fills the memories."""
-        return self.config.memory_prefill and self.config.rectifier != "none"
+    def prefill(self) -> Literal["elite", "clean"] | None:
+        """Say which pairs of the first partition fill the memories."""
+        if not self.config.memory_prefill or self.config.rectifier == "none":
+            return None
+        return "elite" if self.config.memory_elite else "clean"
 
     def sample_losses(self, similarity: Tensor) -> dict[str, Tensor]:
         """Both candidates for the partition: the warm-up loss, and the hinge averaged over all negatives."""
@@ -141,8 +153,8 @@ class In2r:
         losses = self._clean_loss(net, clean, v, u)
         step = Step(losses)
         if net.memory is not None:
-            chosen = clean.elite
-            assert chosen is not None
+            assert clean.elite is not None
+            chosen = clean.elite if self.config.memory_elite else torch.ones_like(clean.elite)
             step.keep = (v.detach()[chosen], u.detach()[chosen], clean.pairs[chosen], clean.groups[chosen])
             self._rectify(net, peer, noisy, (v, u), step)
         losses["total"] = losses["clean"]
@@ -169,7 +181,7 @@ class In2r:
     def _rectify(self, net: Peer, peer: Peer, noisy: Batch | None, clean: tuple[Tensor, Tensor], step: Step) -> None:
         """Add L_rect of the noisy batch to the step, or note why there is none."""
         c = self.config
-        memory = peer.memory
+        memory = peer.memory if c.memory_source == "peer" else net.memory
         assert memory is not None
         if noisy is None or len(memory) < c.num_neighbors:
             step.notes["unrectified_steps"] = 1.0
@@ -187,9 +199,11 @@ class In2r:
 
     def _neighbors(self, memory: MemoryBank, query: Tensor, batch: Batch, by: Literal["image", "text"]) -> Neighbors:
         c = self.config
-        own_image = batch.groups if c.memory_exclude_self and by == "image" else None
-        own_pair = batch.pairs if c.memory_exclude_self and by == "text" else None
-        return memory.nearest(query.detach(), c.num_neighbors, by=by, exclude_groups=own_image, exclude_ids=own_pair)
+        groups = batch.groups if c.memory_exclude_self and by == "image" else None
+        pairs = batch.pairs if c.memory_exclude_self and by == "text" else None
+        if batch.hidden is not None:  # an analysis that uses the truth; what it hides includes the query's own
+            groups, pairs = batch.hidden[by]
+        return memory.nearest(query.detach(), c.num_neighbors, by=by, exclude_groups=groups, exclude_ids=pairs)
 
     def _rectification(
         self, v: Tensor, u: Tensor, t_hat: Tensor, v_hat: Tensor, clean: tuple[Tensor, Tensor]

@@ -52,9 +52,8 @@ class _Plain:
         """Every pair counts alike."""
         return False
 
-    def wants_prefill(self) -> bool:
+    def prefill(self) -> None:
         """There is no memory."""
-        return False
 
     def sample_losses(self, similarity: Tensor) -> dict[str, Tensor]:
         """Score pairs by the same two losses as IN²R, so that any trained model can be asked."""

@@ -66,4 +66,6 @@ def describe_noise(noise: dict[str, Any] | None) -> str:
     nominal = "undeclared ratio" if noise["nominal"] is None else f"{noise['nominal']:g}"
     text = f"{noise['level']}-level noise {nominal} (realised {noise['realised']:.4f}, "
     text += f"index {noise['sha256'][:12]})"
-    return text + (", ORACLE: trained on the truly matching pairs only" if noise["oracle"] else "")
+    text += ", ORACLE: trained on the truly matching pairs only" if noise["oracle"] else ""
+    hidden = noise.get("hide_original")  # absent from runs of an older in2r
+    return text + (", ANALYSIS WITH THE TRUTH: nothing of a query's original image was found" if hidden else "")

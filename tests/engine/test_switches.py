@@ -1,0 +1,133 @@
+"""Every switch of the paper: it runs, it resumes, and it changes what it should and nothing else."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tiny_engine import assert_same, outcome, settings
+
+from in2r.engine.checkpoint import checkpoints
+from in2r.engine.run import RunFolder
+from in2r.engine.train import resume_run, start_run
+from in2r.errors import InputError
+from in2r.results import evaluate_run
+from in2r.results.protocol import describe_noise
+
+OF_COTRAINING = (
+    "method.lambda_intra=0",
+    "method.gamma=3",
+    "method.num_neighbors=2",
+    "method.rectifier=none",
+    "method.rectifier=top1",
+    "method.rectifier=mean",
+    "method.refiner=gcn",
+    "method.refiner=gat",
+    "method.refiner_sharing=per-direction",
+    "method.memory_source=self",
+    "method.memory_elite=false",
+    "method.memory_size=6",
+    "method.memory_unique=true",
+    "method.memory_prefill=false",
+    "method.memory_exclude_self=true",
+    "noise.hide_original=true",
+    "method.rectification=prototype-contrast",
+    "method.rectification_temperature=0.5",
+    "method.candidates=both",
+    "train.order=alternating",
+)
+"""switches that the warm-up, and the first judgement that follows from it, know nothing of"""
+OF_THE_PARTITION = ("partition.loss=triplet-mean", "partition.threshold=0.9")
+OF_THE_WARMUP = ("method.warmup_temperature=0.1", "train.initial_weights=independent")
+JUDGEMENT = ("auroc_", "clean_fraction", "mean_clean_prob", "tau", "separation", "mixture", "partition_")
+"""what a record says of the partition"""
+TIMES = ("seconds", "memory_fill", "unrectified")
+
+
+def run(folder: Path, data: Path, noise: Path, *switches: str) -> RunFolder:
+    asked = (f"noise.index={noise}", "train.batch_size=8", "checkpoint.keep=99", *switches)
+    return start_run(folder, settings(data, "paper", *asked))
+
+
+@pytest.fixture(scope="module")
+def paper(data: Path, noise: Path, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    return run(tmp_path_factory.mktemp("paper") / "run", data, noise)
+
+
+def told(record: dict[str, Any], *beginnings: str) -> dict[str, Any]:
+    return {key: value for key, value in record.items() if key.startswith(beginnings)}
+
+
+def without(record: dict[str, Any], *beginnings: str) -> dict[str, Any]:
+    return {key: value for key, value in record.items() if not key.startswith(beginnings)}
+
+
+@pytest.mark.parametrize("switch", [*OF_COTRAINING, *OF_THE_PARTITION, *OF_THE_WARMUP])
+def test_a_switch_changes_what_it_should_and_resumes(
+    switch: str, paper: RunFolder, data: Path, noise: Path, tmp_path: Path
+) -> None:
+    folder = run(tmp_path / "run", data, noise, switch)
+    (warm, first, _), (warm2, first2, _) = paper.records(), folder.records()
+    if switch not in OF_THE_WARMUP:
+        assert without(warm, *TIMES) == without(warm2, *TIMES)
+        same = told(first, *JUDGEMENT) == told(first2, *JUDGEMENT)
+        assert same == (switch in OF_COTRAINING)
+    assert told(first, "loss_") != told(first2, "loss_") or switch.startswith("train.order")
+    ours, theirs = outcome(paper.path)[0], outcome(folder.path)[0]
+    encoders = [name for name in ours if name.startswith("net.") and ".encoder." in name]
+    assert any(not torch.equal(ours[name], theirs[name]) for name in encoders)
+    whole = outcome(folder.path)
+    for path in checkpoints(folder.path / "checkpoints")[-3:]:  # back into the second co-training epoch
+        path.unlink()
+    resume_run(folder.path)
+    again = outcome(folder.path)
+    assert all(torch.equal(whole[0][name], again[0][name]) for name in whole[0])
+    assert (whole[1], whole[3]) == (again[1], again[3])
+
+
+def test_independent_weights_change_the_second_network_alone(
+    paper: RunFolder, data: Path, noise: Path, tmp_path: Path
+) -> None:
+    own = run(tmp_path / "run", data, noise, "train.initial_weights=independent").records()[0]
+    both = paper.records()[0]
+    assert own["dev"]["A"] == both["dev"]["A"]
+    assert own["loss_sce_B"] != both["loss_sce_B"]
+
+
+def test_the_defaults_are_the_papers(paper: RunFolder, data: Path, noise: Path, tmp_path: Path) -> None:
+    said = ("method.refiner=mhsa", "method.memory_source=peer", "method.memory_elite=true", "noise.hide_original=false")
+    assert_same(paper.path, run(tmp_path / "run", data, noise, *said).path)
+
+
+def test_hiding_the_original_image_is_marked(data: Path, noise: Path, tmp_path: Path) -> None:
+    folder = run(tmp_path / "run", data, noise, "noise.hide_original=true")
+    last = folder.records()[-1]
+    assert last["neighbors_same_image_i2t_A"] == last["neighbors_same_image_t2i_B"] == 0
+    protocol = evaluate_run(folder.path)["protocol"]
+    assert protocol["noise"]["hide_original"]
+    assert "ANALYSIS WITH THE TRUTH" in describe_noise(protocol["noise"])
+
+
+@pytest.mark.parametrize("preset", ["paper", "triplet"])
+def test_hiding_needs_a_truth_and_a_memory(data: Path, noise: Path, preset: str) -> None:
+    index = "noise.index=null" if preset == "paper" else f"noise.index={noise}"
+    with pytest.raises(InputError, match=r"`noise.hide_original` needs a `noise.index` and `method.name=in2r`"):
+        settings(data, preset, index, "noise.hide_original=true")
+
+
+def test_a_mixture_is_recorded_with_its_split(paper: RunFolder, noise: Path) -> None:
+    matching = int((np.load(noise) == np.repeat(np.arange(12), 5)).sum())
+    warm, *later = paper.records()
+    assert "mixture" not in warm
+    for record in later:
+        for name, fitted in record["mixture"].items():
+            assert sum(fitted["counts"]) == 60
+            assert sum(fitted["weights"]) == pytest.approx(1)
+            assert fitted["means"][0] < fitted["means"][1]
+            assert sum(fitted["clean_counts"]) == matching
+            assert all(clean <= both for clean, both in zip(fitted["clean_counts"], fitted["counts"], strict=True))
+            # the pairs up to the split are the clean set
+            below = sum(fitted["counts"][: int(64 * fitted["boundary"]) + 1])
+            assert below >= round(60 * record[f"clean_fraction_{name}"])
+            assert 0 <= fitted["boundary"] < 1
