@@ -23,12 +23,12 @@ lint: install ## check style, types, import directions and spelling
 	@status=0; for check in "ruff check ." "ruff format --check ." mypy lint-imports codespell; do \
 	  echo "$$check"; $(BIN)/$$check || status=1; done; exit $$status
 
-results: data-given install ## run what is missing of docs/results.md; goes on after a stop; DATA=folder of the precomp data
-	$(BIN)/python benchmarks/results.py --data $(DATA)
-	$(BIN)/python benchmarks/tables.py
+results: data-given install ## run what is missing of docs/results.md; goes on after a stop; DATA=folder that holds flickr8k_precomp
+	$(BIN)/in2r bench run benchmarks/flickr8k.yaml --data $(DATA) --out benchmarks/results/flickr8k --jobs 2
+	$(BIN)/python benchmarks/report.py
 
 data-given:
-	@test -n "$(DATA)" || { echo "say where the data lie: make results DATA=folder (docs/results.md names them)" >&2; exit 1; }
+	@test -n "$(DATA)" || { echo "say where the data lie: make results DATA=folder (docs/results.md says what it holds)" >&2; exit 1; }
 
 bench: install ## time a training step and an evaluation
 	$(BIN)/python benchmarks/run.py

@@ -147,6 +147,15 @@ def sidecar_path(path: str | os.PathLike[str]) -> Path:
     return Path(f"{npy_path(path)}.json")
 
 
+def draw_noise(
+    image_of_caption: npt.ArrayLike, ratio: float, level: Literal["caption", "image"], seed: int
+) -> NoiseIndex:
+    """Draw an index with what it is known by; arguments as in `make_index`."""
+    own = np.asarray(image_of_caption, dtype=np.int64)
+    index = make_index(own, ratio, level, seed)
+    return NoiseIndex(index, own, level if (index != own).any() else "none", ratio, seed)
+
+
 def save_index(path: str | os.PathLike[str], noise: NoiseIndex) -> Path:
     """Write the index as an int64 npy that other code bases read; return the path, which ends in ".npy".
 

@@ -16,7 +16,9 @@ from pathlib import Path
 import in2r
 from in2r.errors import InputError
 
-VERBS = ("demo", "train", "resume", "evaluate", "score", "encode", "data", "noise", "vocabulary", "config")
+VERBS = (
+    "demo", "train", "resume", "evaluate", "score", "encode", "bench", "plot", "data", "noise", "vocabulary", "config",
+)  # fmt: skip
 """The modules of this package that hold one verb each, in the order of `in2r --help`."""
 
 
@@ -101,6 +103,8 @@ def _goes_on(args: argparse.Namespace) -> list[str]:
     """Say what goes on with the work that was interrupted, if anything does."""
     if args.verb == "demo":
         return ["`in2r demo` (the same command) goes on"]
+    if vars(args).get("bench_verb") == "run":
+        return [f"`in2r bench run {shlex.quote(str(args.out or args.grid))}` goes on with it"]
     folder = {"train": "out", "resume": "folder"}.get(args.verb)
     if folder is None or not (Path(vars(args)[folder]) / "config.yaml").is_file():  # RunFolder would import PyTorch
         return []

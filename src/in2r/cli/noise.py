@@ -66,14 +66,12 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 def run_make(args: argparse.Namespace) -> int:
     """Draw, save and describe an index."""
-    from in2r.noise import NoiseIndex, make_index, npy_path, save_index
+    from in2r.noise import draw_noise, npy_path, save_index
 
     target = npy_path(args.out)
     if target.exists() and not args.force:
         raise InputError(f"{target}: exists; choose another --out, or --force to overwrite it")
-    own = _training_images(args)
-    index = make_index(own, args.ratio, args.level, args.seed)
-    noise = NoiseIndex(index, own, args.level if (index != own).any() else "none", args.ratio, args.seed)
+    noise = draw_noise(_training_images(args), args.ratio, args.level, args.seed)
     save_index(target, noise)
     _print(target, noise)
     return 0

@@ -13,13 +13,46 @@ import torch
 from in2r.encode import evaluating
 from in2r.engine.checkpoint import tensor_bytes
 from in2r.engine.loop import NAMES, Trainer
-from in2r.methods import Batch, Step
+from in2r.engine.settings import RunConfig
+from in2r.methods import Batch, Method, Step
 from in2r.seeds import torch_generator
 
 TIMED = 3
 """runs of which the fastest counts, after one that does not: the first is cold"""
 ENOUGH = 1.0
 """seconds after which no further run is timed"""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a run has to do, of both networks together."""
+
+    warmup_steps: int
+    """on all pairs"""
+    cotraining_steps: int
+    """taking the declared noise ratio for the share that is noisy"""
+    scored: int
+    """batches that are encoded to be judged or validated"""
+    warmup_scored: int
+    """of these, those of epochs on all pairs"""
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Seconds of one step of each kind; 0 where a run has none."""
+
+    warmup_step: float
+    cotraining_step: float
+    scored: float
+
+    def seconds(self, work: Work) -> float:
+        """Return the time of a run."""
+        steps = work.warmup_steps * self.warmup_step + work.cotraining_steps * self.cotraining_step
+        return steps + work.scored * self.scored
+
+    def warmup_seconds(self, work: Work) -> float:
+        """Return the time of its epochs on all pairs."""
+        return work.warmup_steps * self.warmup_step + work.warmup_scored * self.scored
 
 
 @dataclass(frozen=True)
@@ -44,37 +77,58 @@ class Plan:
 
 def make_plan(trainer: Trainer) -> Plan:
     """Estimate a run from a few timed steps on a throw-away copy of network A; the run is not touched."""
-    config = trainer.config
-    per_epoch = math.ceil(len(trainer.data.pairs) / config.train.batch_size) * len(NAMES)
-    split = [trainer.method.needs_partition(epoch) for epoch in range(config.train.epochs)]
-    noisy = config.noise.ratio
-    if noisy is None:
-        noisy = trainer.setup.noise.statistics()["realised"] if trainer.setup.noise else 0.0
-    clean_share = 1.0 if config.noise.oracle else 1.0 - noisy
-    warmup = per_epoch * split.count(False)
-    cotraining = max(len(NAMES), int(per_epoch * clean_share)) * split.count(True)
-    scored = len(trainer.data.pairs) * split.count(True) + len(trainer.dev.image_of_caption) * len(split)
-    seconds = _seconds(trainer, warmup, cotraining, len(NAMES) * scored)
+    work = count_work(trainer.config, trainer.method, *sizes(trainer))
+    seconds = measure_rates(trainer, work).seconds(work)
     held = tensor_bytes(
         {f"{name}.{key}": value for name, net in trainer.nets.items() for key, value in net.state_dict().items()}
     )
     weights = sum(p.numel() * p.element_size() for net in trainer.nets.values() for p in net.parameters())
     checkpoint = held + 2 * weights
     free = shutil.disk_usage(trainer.folder.path).free
-    disk = checkpoint * (config.checkpoint.keep + 1) + 2 * weights
-    return Plan(warmup, cotraining, seconds, held + 3 * weights, disk, free)
+    disk = checkpoint * (trainer.config.checkpoint.keep + 1) + 2 * weights
+    return Plan(work.warmup_steps, work.cotraining_steps, seconds, held + 3 * weights, disk, free)
 
 
-def _seconds(trainer: Trainer, warmup: int, cotraining: int, scored: int) -> float:
-    """Estimate the time of so many steps of each kind, and of pairs that are encoded to be judged or validated."""
+def sizes(trainer: Trainer) -> tuple[int, int, float]:
+    """Return the pairs that are trained on, those of dev, and the share of noisy ones, where it is known."""
+    noise = trainer.config.noise.ratio
+    if noise is None:
+        noise = trainer.setup.noise.statistics()["realised"] if trainer.setup.noise else 0.0
+    return len(trainer.data.pairs), len(trainer.dev.image_of_caption), noise
+
+
+def count_work(config: RunConfig, method: Method, pairs: int, dev: int, noisy: float) -> Work:
+    """Count the steps of a run.
+
+    Args:
+        config: its settings.
+        method: its method, made for so many pairs.
+        pairs: training pairs.
+        dev: pairs of the dev split.
+        noisy: share of noisy pairs, in [0, 1].
+    """
+    size = min(config.train.batch_size, pairs)
+    per_epoch = math.ceil(pairs / config.train.batch_size) * len(NAMES)
+    split = [method.needs_partition(epoch) for epoch in range(config.train.epochs)]
+    clean_share = 1.0 if config.noise.oracle else 1.0 - noisy
+    later, first = split.count(True), split.count(False)
+    return Work(
+        warmup_steps=per_epoch * first,
+        cotraining_steps=max(len(NAMES), int(per_epoch * clean_share)) * later,
+        scored=len(NAMES) * (pairs * later + dev * len(split)) // size,
+        warmup_scored=len(NAMES) * dev * first // size,
+    )
+
+
+def measure_rates(trainer: Trainer, work: Work) -> Rates:
+    """Time a few steps of each kind that a run has."""
     with torch.random.fork_rng(devices=[trainer.device] if trainer.device.type == "cuda" else []):
         rehearsal = _Rehearsal(trainer)
-        seconds = scored / rehearsal.batch_size * _fastest(rehearsal.encode, trainer.device)
-        if warmup:
-            seconds += warmup * _fastest(rehearsal.all_pairs_step, trainer.device)
-        if cotraining:
-            seconds += cotraining * _fastest(rehearsal.partition_step, trainer.device)
-    return seconds
+        return Rates(
+            _fastest(rehearsal.all_pairs_step, trainer.device) if work.warmup_steps else 0.0,
+            _fastest(rehearsal.partition_step, trainer.device) if work.cotraining_steps else 0.0,
+            _fastest(rehearsal.encode, trainer.device),
+        )
 
 
 def _fastest(run: Callable[[], None], device: torch.device) -> float:

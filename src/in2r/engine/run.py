@@ -34,6 +34,10 @@ MOVABLE = (
 """Settings that may be changed by hand afterwards: where things lie and how the run is kept, not what it learns."""
 
 
+class RunInUseError(InputError):
+    """Another process is working in the run folder."""
+
+
 class RunFolder:
     """Where everything of one run lies; the names of its files are the attributes."""
 
@@ -142,7 +146,8 @@ class RunFolder:
         """Hold the folder for this process; the system releases it when the process ends, however it ends.
 
         Raises:
-            InputError: another process is working in the folder.
+            RunInUseError: another process is working in the folder.
+            InputError: the folder cannot be made or written.
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -154,7 +159,7 @@ class RunFolder:
             except BlockingIOError:
                 file.seek(0)
                 holder = file.read().strip() or "unknown"
-                raise InputError(f"{self.path}: process {holder} is working in this run folder") from None
+                raise RunInUseError(f"{self.path}: process {holder} is working in this run folder") from None
             try:
                 file.truncate(0)
                 os.write(file.fileno(), str(os.getpid()).encode())  # unbuffered: closing has nothing left to fail at

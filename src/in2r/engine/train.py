@@ -60,7 +60,7 @@ def start_run(
     """
     folder = RunFolder(path)
     _refuse_existing(folder)
-    _use_threads(config)
+    use_threads(config)
     setup = open_setup(_absolute(config), resolve_device(config.train.device))
     with folder.locked():
         _refuse_existing(folder)  # another process may have begun one meanwhile
@@ -141,7 +141,7 @@ def reopen(folder: RunFolder, *, device: str | None = None, force: bool = False)
         InputError: settings, features, captions or noise index differ from those that the run was begun with.
     """
     config, info = folder.config(), folder.info()
-    _use_threads(config)
+    use_threads(config)
     vocabulary = None if info["vocabulary"] is None else _own_vocabulary(folder, info["vocabulary"])
     noise_file = folder.noise_file if folder.noise_file.is_file() else None  # None: a run of an older in2r
     setup = open_setup(config, resolve_device(device or config.train.device), vocabulary, noise_file, first=False)
@@ -224,7 +224,8 @@ def _describe(setup: Setup, trainer: Trainer, plan: Plan) -> dict[str, Any]:
     }
 
 
-def _use_threads(config: RunConfig) -> None:
+def use_threads(config: RunConfig) -> None:
+    """Compute with as many threads as the settings say."""
     if config.train.threads is not None:
         torch.set_num_threads(config.train.threads)
 

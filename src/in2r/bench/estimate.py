@@ -1,0 +1,93 @@
+"""How long the cells of a grid will take: a few steps of each kind, timed once."""
+
+import json
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from in2r.bench.cell import Where, placed_config
+from in2r.bench.folder import GridFolder
+from in2r.bench.grid import Cell, cell_config
+from in2r.bench.warmups import warmup_key
+from in2r.config import to_dict
+from in2r.engine.device import resolve_device
+from in2r.engine.loop import Trainer
+from in2r.engine.plan import Rates, count_work, measure_rates, sizes
+from in2r.engine.run import RunFolder
+from in2r.engine.settings import RunConfig
+from in2r.engine.setup import open_setup
+from in2r.engine.train import Silent, use_threads
+from in2r.errors import InputError
+from in2r.methods import build_method
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Seconds of each cell that is not finished, in its order; a warm-up counts in the first cell that trains it."""
+
+    seconds: dict[str, float]
+    faults: dict[str, str]
+    """cells that cannot be begun as things are, such as for want of their data, and why"""
+
+    @property
+    def total(self) -> float:
+        """Seconds of all of them, one after the other."""
+        return sum(self.seconds.values())
+
+
+@dataclass(frozen=True)
+class _Kind:
+    rates: Rates
+    pairs: int
+    dev: int
+
+
+def estimate(folder: GridFolder, cells: Iterable[Cell], where: Where) -> Estimate:
+    """Time a few steps of each kind of cell, and reckon all cells from them.
+
+    Args:
+        folder: the grid's folder.
+        cells: the cells that are still to be trained; those that are begun count in full.
+        where: where data and devices are.
+    """
+    kinds: dict[str, _Kind | str] = {}
+    seconds, faults = {}, {}
+    warm = {warmup_key(cell_config(cell)) for cell in folder.grid().cells if folder.state(cell.name) == "finished"}
+    for cell in cells:
+        config = cell_config(cell)
+        name = _kind_of(config)
+        if name not in kinds:
+            try:
+                kinds[name] = _rehearse(placed_config(folder, cell, where))
+            except InputError as error:
+                kinds[name] = str(error)
+        kind = kinds[name]
+        if isinstance(kind, str):
+            faults[cell.name] = kind
+            continue
+        work = count_work(
+            config, build_method(config.method, kind.pairs), kind.pairs, kind.dev, config.noise.ratio or 0
+        )
+        key = warmup_key(config)
+        shared = kind.rates.warmup_seconds(work) if key is not None and key in warm else 0.0
+        seconds[cell.name] = kind.rates.seconds(work) - shared
+        warm.add(key)
+    return Estimate(seconds, faults)
+
+
+def _kind_of(config: RunConfig) -> str:
+    """Return what steps must agree in to take alike long."""
+    values = to_dict(config)
+    method = {key: values["method"].get(key) for key in ("name", "rectifier", "refiner", "memory_size")}
+    noise = values["noise"]["oracle"] and values["noise"]["ratio"]  # an oracle has fewer pairs
+    return json.dumps([values["data"], values["model"], values["train"]["batch_size"], method, noise], sort_keys=True)
+
+
+def _rehearse(config: RunConfig) -> _Kind:
+    use_threads(config)
+    setup = open_setup(config, resolve_device(config.train.device), first=False)
+    with tempfile.TemporaryDirectory() as scratch:
+        trainer = Trainer(RunFolder(scratch), setup, Silent())
+        pairs, dev, noisy = sizes(trainer)
+        work = count_work(trainer.config, trainer.method, pairs, dev, noisy)
+        return _Kind(measure_rates(trainer, work), pairs, dev)

@@ -1,0 +1,127 @@
+"""The folder of a grid: where everything of it lies, and how each cell stands."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from in2r.bench.grid import Cell, Grid, cell_config, expand
+from in2r.bench.leases import EXPIRES, Lease, claim, holder
+from in2r.bench.records import Record, read_record, read_records
+from in2r.config import read_yaml, to_dict
+from in2r.engine.run import RunFolder, changed_settings
+from in2r.engine.settings import resolve
+from in2r.errors import InputError
+from in2r.files import read_json, write_json, write_text
+
+State = Literal["finished", "running", "broken", "interrupted", "open"]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Why a cell is broken."""
+
+    error: str
+    date: str
+
+
+class GridFolder:
+    """Where everything of one grid lies; the names of its parts are the attributes.
+
+    Args:
+        path: the folder.
+        expires: seconds after which a lease that is not renewed has run out.
+    """
+
+    def __init__(self, path: str | Path, expires: float = EXPIRES) -> None:
+        self.path, self.expires = Path(path), expires
+        self.grid_file = self.path / "grid.yaml"
+        self.cells = self.path / "cells"
+        self.records = self.path / "records"
+        self.logs = self.path / "logs"
+        self.noise = self.path / "noise"
+        self.warmups = self.path / "warmups"
+        self.leases = self.path / "leases"
+        self.broken = self.path / "broken"
+
+    def require(self) -> "GridFolder":
+        """Raise `InputError` unless a grid was begun here."""
+        if not self.grid_file.is_file():
+            raise InputError(f"{self.path}: not the folder of a grid (no grid.yaml); `in2r bench run` makes one")
+        return self
+
+    def values(self) -> dict[str, Any]:
+        """Return what the grid asks for, as a grid file holds it."""
+        return read_yaml(self.require().grid_file)
+
+    def grid(self) -> Grid:
+        """Return the grid."""
+        return expand(self.values(), str(self.grid_file))
+
+    def write(self, values: Mapping[str, Any]) -> None:
+        """Write what the grid asks for; cells that were run under other settings are refused.
+
+        Raises:
+            InputError: a cell of this name was run otherwise.
+        """
+        for cell in expand(values).cells:
+            self._refuse_other_settings(cell)
+        write_text(self.grid_file, yaml.safe_dump(dict(values), sort_keys=False, allow_unicode=True))
+
+    def _refuse_other_settings(self, cell: Cell) -> None:
+        wanted = cell_config(cell)
+        run = self.run(cell.name)
+        found = run.config() if run.exists() else None
+        if found is None and self.record_file(cell.name).is_file():
+            found = resolve(read_record(self.record_file(cell.name)).settings)
+        changed = [] if found is None else changed_settings(to_dict(found), wanted)
+        if changed:
+            raise InputError(
+                f"{self.path}: cell {cell.name} was run with other settings than the grid asks for now: "
+                f"{', '.join(changed)}; give another folder"
+            )
+
+    def run(self, name: str) -> RunFolder:
+        """Return the run folder of a cell."""
+        return RunFolder(self.cells / name)
+
+    def record_file(self, name: str) -> Path:
+        """Return where the record of a finished cell lies."""
+        return self.records / f"{name}.json"
+
+    def fault_file(self, name: str) -> Path:
+        """Return where the fault of a broken cell lies."""
+        return self.broken / f"{name}.json"
+
+    def log_file(self, name: str) -> Path:
+        """Return where the messages of a cell's training lie."""
+        return self.logs / f"{name}.log"
+
+    def claim(self, name: str) -> Lease | None:
+        """Take a cell; None when someone holds it."""
+        return claim(self.leases, name, self.expires)
+
+    def state(self, name: str) -> State:
+        """Say how a cell stands."""
+        if self.record_file(name).is_file():
+            return "finished"
+        if holder(self.leases, name, self.expires) is not None:
+            return "running"
+        if self.fault_file(name).is_file():
+            return "broken"
+        return "interrupted" if self.run(name).exists() else "open"
+
+    def fault(self, name: str) -> Fault:
+        """Return why a cell is broken."""
+        found = read_json(self.fault_file(name))
+        return Fault(found["error"], found["date"])
+
+    def write_fault(self, name: str, fault: Fault) -> None:
+        """Note why a cell is broken."""
+        write_json(self.fault_file(name), {"error": fault.error, "date": fault.date})
+
+    def finished(self) -> dict[str, Record]:
+        """Return the records of all finished cells."""
+        return read_records(self.records)

@@ -1,0 +1,147 @@
+"""Leases: who works on which cell, among processes and machines that share nothing but a folder.
+
+The claim of a cell is a file NAME.N; the highest N counts. It holds while its owner touches it now and then, and until
+the owner says that it is released. To take a cell whose lease has run out is to create NAME.N+1, which only one can.
+Ages are reckoned by the folder's own clock, so that the clocks of several machines need not agree.
+"""
+
+import json
+import os
+import secrets
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+
+from in2r.files import write_json
+
+EXPIRES = 120.0
+"""Seconds without a touch after which a lease has run out; touched four times in that span."""
+
+
+@dataclass(frozen=True)
+class Lease:
+    """The N-th claim of a cell."""
+
+    folder: Path
+    name: str
+    number: int
+
+    @property
+    def file(self) -> Path:
+        """Its file."""
+        return self.folder / f"{self.name}.{self.number}"
+
+    def renew(self) -> bool:
+        """Touch it; False when someone else has taken the cell meanwhile."""
+        if _newest(self.folder, self.name) != self.number:
+            return False
+        try:
+            os.utime(self.file)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def release(self) -> None:
+        """Give the cell back; whoever has taken it meanwhile keeps it."""
+        if self.renew():
+            write_json(self.file, {"released": True})
+
+
+def claim(folder: Path, name: str, expires: float = EXPIRES) -> Lease | None:
+    """Take a cell; None when someone holds it.
+
+    Args:
+        folder: where the leases of a grid lie.
+        name: the cell.
+        expires: seconds after which a lease that is not touched has run out.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    number, said = _look(folder, name, expires)
+    if said is not None:
+        return None
+    lease = Lease(folder, name, number + 1)  # next to what was looked at: if that is out of date, so is this
+    try:
+        os.close(os.open(lease.file, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+    except FileExistsError:
+        return None
+    if _newest(folder, name) != lease.number:  # it was claimed and its older files removed while this process looked
+        lease.file.unlink(missing_ok=True)
+        return None
+    write_json(lease.file, {"host": socket.gethostname(), "pid": os.getpid(), "released": False})
+    for number in _numbers(folder, name):
+        if number < lease.number:
+            Lease(folder, name, number).file.unlink(missing_ok=True)
+    return lease
+
+
+def holder(folder: Path, name: str, expires: float = EXPIRES) -> dict[str, Any] | None:
+    """Return what the holder of a cell says of itself, or None when nobody holds it."""
+    return _look(folder, name, expires)[1]
+
+
+def _look(folder: Path, name: str, expires: float) -> tuple[int, dict[str, Any] | None]:
+    """Return the number of the newest claim (0 = none yet) and what its holder says, None when nobody holds it."""
+    number = _newest(folder, name)
+    if number is None:
+        return 0, None
+    file = Lease(folder, name, number).file
+    try:
+        age = _now(folder) - file.stat().st_mtime
+        text = file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return _look(folder, name, expires)  # a newer claim has just removed it
+    try:
+        said = json.loads(text)
+    except json.JSONDecodeError:
+        said = {}  # created a moment ago
+    return number, None if said.get("released") or age > expires else said
+
+
+class Heartbeat:
+    """Touches a lease until it is stopped.
+
+    Args:
+        lease: what is touched.
+        lost: called once, when someone else has taken the cell or nobody wants it any more.
+        expires: seconds after which the lease runs out.
+        wanted: asked at every beat.
+    """
+
+    def __init__(self, lease: Lease, lost: Callable[[], None], expires: float, wanted: Callable[[], bool]) -> None:
+        self._lease, self._lost, self._wanted, self._every = lease, lost, wanted, expires / 4
+        self._stopped = Event()
+        self._thread = Thread(target=self._beat, daemon=True)
+        self._thread.start()
+
+    def _beat(self) -> None:
+        while not self._stopped.wait(self._every):
+            if not self._wanted() or not self._lease.renew():
+                self._lost()
+                return
+
+    def stop(self) -> None:
+        """Stop touching."""
+        self._stopped.set()
+        self._thread.join()
+
+
+def _numbers(folder: Path, name: str) -> list[int]:
+    found = (file.rsplit(".", 1) for file in os.listdir(folder))
+    return [int(parts[1]) for parts in found if len(parts) == 2 and parts[0] == name and parts[1].isdecimal()]
+
+
+def _newest(folder: Path, name: str) -> int | None:
+    return max(_numbers(folder, name), default=None) if folder.is_dir() else None
+
+
+def _now(folder: Path) -> float:
+    """Return the time by the clock of the folder's file system."""
+    probe = folder / f".now-{secrets.token_hex(8)}"
+    probe.touch()
+    try:
+        return probe.stat().st_mtime
+    finally:
+        probe.unlink(missing_ok=True)

@@ -1,0 +1,92 @@
+"""The lines under a table: where it comes from, what its figures are and on which machine they were measured."""
+
+from collections.abc import Iterable, Sequence
+
+from in2r.bench.compare import Line, Run
+from in2r.bench.tables import Table
+
+
+def notes(table: Table, command: str) -> list[str]:
+    """Return what must be known to read a table.
+
+    Args:
+        table: the table.
+        command: what made it.
+    """
+    lines = [line for block in table.blocks for line in block.lines]
+    found = [f"Made by `{command}` from {_extent(lines)}.", *_machines([run for line in lines for run in _runs(line)])]
+    found.append(
+        "rSum: the sum of the six recalls in percent, of both networks' ensemble; mean ± sample standard deviation "
+        "over the seeds. Single network: the mean of A and B. Bold: the best of a column among the rows of a block "
+        "that have all its seeds."
+    )
+    if table.baseline is not None:
+        found += _against(table.baseline, lines)
+    if any(line.uses_truth for line in lines):
+        found.append("† uses the truth about the injected noise: no method, and never ranked.")
+    found += _paper(lines)
+    if table.strangers:
+        found.append(f"Left out, of no cell of the grid: records {', '.join(table.strangers)}.")
+    return found
+
+
+def _runs(line: Line) -> list[Run]:
+    return [run for _, run in sorted(line.runs.items())]
+
+
+def _extent(lines: Sequence[Line]) -> str:
+    """Say how many runs, of which seeds and data, and when."""
+    runs = [run for line in lines for run in _runs(line)]
+    wanted = sum(len(line.cells) for line in lines)
+    seeds = sorted({seed for line in lines for seed in line.runs})
+    if not runs:
+        return f"0 of {wanted} runs"
+    data = _distinct(run.protocol["data"]["path"] for run in runs)
+    days = sorted(day for run in runs for day in (run.protocol["trained"]["created"][:10], run.protocol["date"][:10]))
+    when = days[0] if days[0] == days[-1] else f"{days[0]} to {days[-1]}"
+    many = f"seeds {', '.join(map(str, seeds))}" if len(seeds) > 1 else f"seed {seeds[0]}"
+    return f"{len(runs)} of {wanted} runs, {many}, on {data}, {when}"
+
+
+def _machines(runs: Sequence[Run]) -> list[str]:
+    """Say where the runs were trained, as far as their records tell."""
+    if not runs:
+        return []
+    trained = [run.protocol["trained"] for run in runs]
+    devices = _distinct(
+        f"{entry['device_name'] or entry['device']}, CPU threads: {entry['threads']}" for entry in trained
+    )
+    names = list(dict.fromkeys(name for entry in trained for name in entry["versions"]))
+    versions = (f"{name} {_distinct(entry['versions'].get(name, 'unknown') for entry in trained)}" for name in names)
+    return [f"Trained on: {devices}; {', '.join(versions)}."]
+
+
+def _against(baseline: str, lines: Sequence[Line]) -> list[str]:
+    taken = sum(run.figures["epochs_taken_over"] > 0 for line in lines for run in _runs(line))
+    shared = f" {taken} runs took over warm-up epochs, which count with the seconds of the run that trained them."
+    return [
+        f"Minus {baseline}: rSum differences within each seed that both rows have (the same noise index), their mean, "
+        "in brackets the 95 % interval of the paired t-test and the number of pairs.",
+        f"Time: wall-clock seconds of all epochs over those of {baseline}, mean over seeds; rough where machines are "
+        f"shared with other work.{shared if taken else ''}",
+    ]
+
+
+def _paper(lines: Sequence[Line]) -> list[str]:
+    figures = {figure.method: figure for line in lines if (figure := line.paper)}
+    if not figures:
+        return []
+    sources = _distinct(figure.source for figure in figures.values())
+    found = [
+        f"The paper's own figures ({sources}) are copied from it, not measured here: its features, noise files and "
+        "schedule are its own, so compare the order of rows, not the size. Sum of the six recalls where it prints them."
+    ]
+    return found + [
+        f"‡ {figure.method}: the paper prints {figure.printed:.1f}, but the recalls beside it sum to {figure.rsum:.1f}."
+        for figure in figures.values()
+        if figure.disagrees
+    ]
+
+
+def _distinct(values: Iterable[str]) -> str:
+    return " / ".join(dict.fromkeys(values))

@@ -1,0 +1,150 @@
+"""The runner: claims cells in order of priority and has each worked on by a process of its own.
+
+Several runners, on several machines that share the folder, may work on one grid: each cell is claimed by a lease.
+"""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from in2r.bench.cell import BROKEN, STOPPED, Where, command
+from in2r.bench.folder import Fault, GridFolder
+from in2r.bench.grid import Cell, Grid, cell_config
+from in2r.bench.leases import Lease
+from in2r.bench.warmups import warmup_epochs, warmup_key
+from in2r.engine.interrupts import deferred_interrupts
+
+POLL, LOOK = 0.5, 5.0
+"""Seconds between two looks at the own cells, and at those of others."""
+TRIES = 3
+"""Times that a runner begins a cell which ends without a word, before it counts as broken."""
+
+Told = Callable[[str, str], None]
+"""is told a cell's name and what became of it: begun, finished, broken, interrupted"""
+
+
+@dataclass
+class _Job:
+    cell: Cell
+    lease: Lease
+    process: "subprocess.Popen[bytes]"
+
+
+class Runner:
+    """Works on the cells of a grid until none is left that it could take.
+
+    Args:
+        folder: the grid's folder.
+        where: where data and devices are.
+        jobs: cells at the same time.
+        told: hears what becomes of each cell.
+        tick: called at every look at the cells.
+    """
+
+    def __init__(self, folder: GridFolder, where: Where, jobs: int, told: Told, tick: Callable[[], None]) -> None:
+        self.folder, self.where, self.jobs, self.told, self.tick = folder, where, jobs, told, tick
+        self.grid: Grid = folder.grid()
+        self.keys = {cell.name: warmup_key(cell_config(cell)) for cell in self.grid.cells}
+        self._running: list[_Job] = []
+        self._tries: dict[str, int] = {}
+
+    def run(self) -> bool:
+        """Work until nothing is left to do; False where a cell is broken.
+
+        Raises:
+            KeyboardInterrupt: after ^C; the cells under way have saved what they did.
+        """
+        looked = -LOOK
+        with deferred_interrupts() as interrupts:
+            while interrupts.asked is None:
+                if self._collect() or time.monotonic() - looked >= LOOK:
+                    waiting = self._fill()
+                    looked = time.monotonic()
+                    if not self._running and not waiting:
+                        break
+                self.tick()
+                time.sleep(POLL)
+            self._stop()
+        return not any(self.folder.state(cell.name) == "broken" for cell in self.grid.cells)
+
+    def _fill(self) -> bool:
+        """Begin what can be begun; say whether cells are left that others work on, or that wait for a warm-up."""
+        states = {cell.name: self.folder.state(cell.name) for cell in self.grid.cells}
+        left = [cell for cell in self.grid.cells if states[cell.name] in ("open", "interrupted")]
+        busy = {
+            self.keys[cell.name] for cell in self.grid.cells if states[cell.name] == "running" and self._warms(cell)
+        }
+        for cell in left:
+            if len(self._running) >= self.jobs:
+                break
+            key = self.keys[cell.name]
+            if key is not None and key in busy and not self.folder.run(cell.name).exists():
+                continue  # another cell trains the same warm-up: it will be taken over
+            if self._begin(cell):
+                busy.add(key)
+        return bool(left) or "running" in states.values()
+
+    def _warms(self, cell: Cell) -> bool:
+        """Say whether a running cell has not finished its warm-up."""
+        run = self.folder.run(cell.name)
+        return not run.exists() or len(run.records()) < warmup_epochs(cell)
+
+    def _begin(self, cell: Cell) -> bool:
+        lease = self.folder.claim(cell.name)
+        if lease is None:
+            return False
+        if self.folder.state(cell.name) == "finished":
+            lease.release()
+            return False
+        log = self.folder.log_file(cell.name)
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("ab") as file:
+            process = subprocess.Popen(
+                command(self.folder, lease, self.where),
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # ^C reaches the runner alone, which asks its cells to stop
+            )
+        self._running.append(_Job(cell, lease, process))
+        self._tries[cell.name] = self._tries.get(cell.name, 0) + 1
+        self.told(cell.name, "begun")
+        return True
+
+    def _collect(self) -> bool:
+        """Take notice of the cells that have ended; say whether there were any."""
+        ended = [job for job in self._running if job.process.poll() is not None]
+        for job in ended:
+            self._running.remove(job)
+            self._note_end(job)
+        return bool(ended)
+
+    def _note_end(self, job: _Job) -> None:
+        name, status = job.cell.name, job.process.returncode
+        silent = status not in (0, BROKEN, STOPPED)
+        if silent and (status == -signal.SIGKILL or self._tries[name] >= TRIES):
+            self._say_broken(name, status)
+        job.lease.release()
+        self.told(name, self.folder.state(name))
+
+    def _say_broken(self, name: str, status: int) -> None:
+        reason = f"ended with status {status}"
+        if status < 0:
+            killed = signal.Signals(-status).name
+            reason = f"killed by {killed}" + (", as the system does when memory runs out" if status == -9 else "")
+        date = datetime.now(UTC).isoformat(timespec="seconds")
+        self.folder.write_fault(name, Fault(f"{reason}; see {self.folder.log_file(name)}", date))
+
+    def _stop(self) -> None:
+        """Ask the cells under way to save and stop, and wait for it."""
+        for job in self._running:
+            if job.process.poll() is None:
+                os.kill(job.process.pid, signal.SIGTERM)
+        for job in self._running:
+            job.process.wait()
+            job.lease.release()
+        self._running = []

@@ -1,0 +1,28 @@
+"""Which cells begin alike: they train one warm-up between them."""
+
+import json
+
+from in2r.bench.grid import Cell, cell_config
+from in2r.config import to_dict
+from in2r.engine.settings import RunConfig
+from in2r.methods import build_method
+
+
+def warmup_key(config: RunConfig) -> str | None:
+    """Return what cells must agree in to share a warm-up, as far as settings tell; None without a warm-up.
+
+    The engine looks closer, at the data too (`in2r.engine.warmup`): to agree here and not there costs time only.
+    """
+    epochs, loss = build_method(config.method, 1).warmup()
+    if not epochs:
+        return None
+    values = to_dict(config)
+    shared = {name: values[name] for name in ("data", "model", "train")}
+    noise = {name: values["noise"][name] for name in ("index", "level", "ratio", "oracle")}
+    return json.dumps([loss, shared, noise], sort_keys=True)
+
+
+def warmup_epochs(cell: Cell) -> int:
+    """Return the epochs that a cell warms up."""
+    config = cell_config(cell)
+    return min(build_method(config.method, 1).warmup()[0], config.train.epochs)

@@ -1,0 +1,1 @@
+"""Figures, made from saved records alone; `in2r plot` draws them."""

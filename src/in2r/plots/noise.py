@@ -1,0 +1,107 @@
+"""rSum against the ratio of injected noise, one line a method."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from in2r.bench.records import Record
+from in2r.errors import InputError
+from in2r.plots import style
+from in2r.plots.series import (
+    Points,
+    Series,
+    add_point,
+    describe_results,
+    describe_seeds,
+    draw_series,
+    split_name,
+    uses_truth,
+)
+from in2r.plots.sources import GroupRecords
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def draw_noise(figure: "Figure", group: GroupRecords) -> None:
+    """Draw one line per method; dashed where a run was told which pairs match.
+
+    Args:
+        figure: an empty one, from `style.canvas`.
+        group: one of its axes sets the ratio, the others make the methods.
+
+    Raises:
+        InputError: no axis sets the ratio, too many methods, or records that cannot be compared.
+    """
+    records = list(group.records.values())
+    lines = noise_series(group)
+    style.require_lines(len(lines), "methods")
+    results, level = describe_results(records, over_noise=True), _level(records)
+    (axes,) = style.panels(figure, 1, 1, 3.4)
+    for series, line in zip(lines, style.LINES, strict=False):
+        draw_series(axes, series, line, _dashes(series), seed_lines=False)
+    axes.set_xticks(sorted({x for series in lines for x in series.points}))
+    axes.set_xlabel(f"injected noise (% of the training pairs, {level} level)")
+    axes.set_ylabel(f"{split_name(records)} rSum")
+    _legend(figure, lines)
+    points = [series.points for series in lines]
+    truth = " Dashed: the run was told which pairs match." if any(series.uses_truth for series in lines) else ""
+    style.caption(figure, f"{results}. {describe_seeds([group], points, 'mark')}.{truth}")
+
+
+def noise_series(group: GroupRecords) -> list[Series]:
+    """Return the methods' results by noise ratio in percent, in the order of the group's rows."""
+    axis = _noise_axis(group)
+    points: dict[str, Points] = {}
+    truth: dict[str, bool] = {}
+    for row in group.group.rows:
+        others = [label for place, label in enumerate(row.labels) if place != axis]
+        name = ", ".join(others) or group.group.title
+        for seed, record in group.of(row).items():
+            add_point(points.setdefault(name, {}), 100 * noise_ratio(record), {seed: record})
+            truth[name] = truth.get(name, False) or uses_truth(record)
+    return [Series(name, found, truth[name]) for name, found in points.items()]
+
+
+def noise_ratio(record: Record) -> float:
+    """Return the declared ratio of a run, the realised one where none was declared, 0 without noise."""
+    declared, noise = record.settings["noise"]["ratio"], record.result["protocol"]["noise"]
+    if declared is not None:
+        return float(declared)
+    return 0.0 if noise is None else float(noise["realised"])
+
+
+def _noise_axis(group: GroupRecords) -> int:
+    """Return the place of the axis whose label alone decides the ratio."""
+    for place in range(len(group.group.axes)):
+        ratios: dict[str, set[float]] = {}
+        for row in group.group.rows:
+            for record in group.of(row).values():
+                ratios.setdefault(row.labels[place], set()).add(noise_ratio(record))
+        if all(len(found) == 1 for found in ratios.values()) and len(set.union(*ratios.values())) > 1:
+            return place
+    raise InputError(f"group {group.group.name}: none of its axes ({', '.join(group.group.axes)}) sets the noise ratio")
+
+
+def _level(records: Iterable[Record]) -> str:
+    found = dict.fromkeys(
+        str(noise["level"])
+        for record in records
+        if noise_ratio(record) and (noise := record.result["protocol"]["noise"]) is not None
+    )
+    if len(found) > 1:
+        raise InputError(f"results that cannot be compared: noise at {' and '.join(found)} level")
+    return next(iter(found))
+
+
+def _dashes(series: Series) -> Any:
+    return (0, (4, 2)) if series.uses_truth else "solid"
+
+
+def _legend(figure: "Figure", lines: list[Series]) -> None:
+    from matplotlib.lines import Line2D
+
+    handles = [
+        Line2D([], [], color=line.color, linestyle=_dashes(series), marker=line.marker, label=series.label)
+        for series, line in zip(lines, style.LINES, strict=False)
+    ]
+    style.legend(figure, handles, 3)

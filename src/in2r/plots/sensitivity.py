@@ -1,0 +1,129 @@
+"""rSum against the value of one setting: memory size, neighbours, loss weights."""
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from in2r.bench.protocols import shared_protocol
+from in2r.bench.records import Record
+from in2r.errors import InputError
+from in2r.plots import style
+from in2r.plots.series import (
+    Points,
+    Series,
+    add_point,
+    describe_results,
+    describe_seeds,
+    draw_series,
+    split_name,
+)
+from in2r.plots.sources import GroupRecords
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+NAMES = {
+    "method.memory_size": "memory size M (pairs)",
+    "method.memory_share": "memory size M (share of the training pairs)",
+    "method.num_neighbors": "neighbours K",
+    "method.lambda_intra": "weight of the intra-modal losses λ",
+    "method.gamma": "weight of the rectification loss γ",
+    "method.warmup_temperature": "temperature of the warm-up loss",
+    "method.rectification_temperature": "temperature of the rectification loss",
+    "partition.threshold": "threshold on the clean probability",
+}
+"""What an axis of a grid is called in a figure; any other one by its own name."""
+DECADE = 10.0
+
+
+def draw_sensitivity(figure: "Figure", groups: Sequence[GroupRecords]) -> None:
+    """Draw one panel per group: each seed, their mean and band, and the baseline's value.
+
+    Args:
+        figure: an empty one, from `style.canvas`.
+        groups: each with a single axis of numbers.
+
+    Raises:
+        InputError: a group has several axes or a point that is no number, or the groups' protocols differ.
+    """
+    found = [numeric_points(group) for group in groups]
+    records = [record for group in groups for record in group.records.values()]
+    results, noise = describe_results(records), noise_words(records[0])
+    axes = style.panels(figure, len(groups), 2, 2.1, sharey=True)
+    for number, (panel, group, points) in enumerate(zip(axes, groups, found, strict=True)):
+        draw_series(panel, Series(group.group.title, points), style.LINES[2], "solid", seed_lines=True)
+        axis = group.group.axes[0]
+        panel.set_xlabel(NAMES.get(axis, axis))
+        if number % 2 == 0:
+            panel.set_ylabel(f"{split_name(records)} rSum")
+        scale_values(panel, sorted(points))
+        _mark_baseline(panel, group)
+    style.caption(figure, f"{results}; {noise}. {describe_seeds(groups, found, 'line')}.")
+
+
+def numeric_points(group: GroupRecords) -> Points:
+    """Return value → seed → rSum of a group with one axis.
+
+    The value is the setting that the axis is named after, as the run had it, else the label.
+    """
+    axes = group.group.axes
+    if len(axes) != 1:
+        raise InputError(f"group {group.group.name}: axes {', '.join(axes)}; a sensitivity curve needs a single one")
+    points: Points = {}
+    for row in group.group.rows:
+        results = group.of(row)
+        for seed, record in results.items():
+            add_point(points, _value(group.group.name, axes[0], row.labels[0], record), {seed: record})
+    return points
+
+
+def _value(group: str, axis: str, label: str, record: Record) -> float:
+    section, _, name = axis.partition(".")
+    value = record.settings.get(section, {}).get(name)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    number = _as_number(label)
+    if number is None:
+        raise InputError(f"group {group}: {label} on axis {axis} is no number, so it has no place on a curve")
+    return number
+
+
+def _as_number(label: str) -> float | None:
+    return float(label) if re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", label, re.IGNORECASE) else None
+
+
+def scale_values(axes: "Axes", values: list[float]) -> None:
+    """Put a tick at each value; logarithmic where positive values span more than a decade, with a place for 0."""
+    positive = [value for value in values if value > 0]
+    if values[0] >= 0 and positive and positive[-1] > DECADE * positive[0]:
+        if values[0] == 0:
+            axes.set_xscale("symlog", linthresh=positive[0], linscale=0.5)
+        else:
+            axes.set_xscale("log")
+    axes.set_xticks(values, [_shown(value) for value in values])
+    axes.set_xticks([], minor=True)
+    if len(values) > 6:
+        axes.tick_params(axis="x", rotation=45)
+
+
+def _shown(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:g}"
+
+
+def _mark_baseline(axes: "Axes", group: GroupRecords) -> None:
+    label = group.group.baseline
+    of_baseline = [record for row in group.group.rows if row.labels[0] == label for record in group.of(row).values()]
+    if label is None or not of_baseline:
+        return
+    value = _value(group.group.name, group.group.axes[0], label, of_baseline[0])
+    axes.axvline(value, color=style.GREY, linestyle="dotted", linewidth=1.2, zorder=0)
+    axes.set_title(f"dotted: baseline, {_shown(value)}", loc="right", fontsize=7, color="0.3")
+
+
+def noise_words(record: Record) -> str:
+    """Say level and ratio of a run's injected noise: each seed has an index of its own."""
+    shared = shared_protocol(record.result["protocol"])
+    if shared["noise_level"] is None:
+        return "no injected noise"
+    return f"{shared['noise_level']}-level noise {100 * shared['noise_ratio']:g} %"

@@ -1,0 +1,114 @@
+"""Results of a grid as lines: a value on the x axis, one rSum per seed, and what all of them must agree in."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import mean, stdev
+from typing import TYPE_CHECKING, Any
+
+from in2r.bench.protocols import seed_noise, shared_protocol
+from in2r.bench.records import Record
+from in2r.errors import InputError
+from in2r.plots.sources import GroupRecords
+from in2r.plots.style import Line
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Points = dict[float, dict[int, float]]
+"""x → seed → rSum of the ensemble"""
+
+
+@dataclass(frozen=True)
+class Series:
+    """One line of a figure."""
+
+    label: str
+    points: Points
+    uses_truth: bool = False
+    """an oracle, or another run that was told which pairs match"""
+
+    def means(self) -> tuple[list[float], list[float], list[float]]:
+        """Return x in ascending order, the mean over seeds, and the standard deviation (0 for one seed)."""
+        values = sorted(self.points.items())
+        spread = [stdev(seeds.values()) if len(seeds) > 1 else 0.0 for _, seeds in values]
+        return [x for x, _ in values], [mean(seeds.values()) for _, seeds in values], spread
+
+
+def rsum(record: Record) -> float:
+    """Return the rSum of the ensemble on the split that was evaluated."""
+    return float(record.result["rows"]["ensemble"]["rsum"])
+
+
+def uses_truth(record: Record) -> bool:
+    """Say whether a run was told which pairs match."""
+    noise = record.settings["noise"]
+    return bool(noise["oracle"] or noise.get("hide_original"))  # records of an older in2r lack the second
+
+
+def draw_series(axes: "Axes", series: Series, line: Line, dashes: Any, *, seed_lines: bool) -> None:
+    """Draw the mean as a thick line with markers, a band of one standard deviation, and each seed thinly."""
+    x, means, spread = series.means()
+    low, high = ([m + sign * s for m, s in zip(means, spread, strict=True)] for sign in (-1, 1))
+    if any(spread):
+        axes.fill_between(x, low, high, color=line.color, alpha=0.15, linewidth=0)
+    for seed in sorted({seed for seeds in series.points.values() for seed in seeds}):
+        own = [at for at in x if seed in series.points[at]]
+        style: dict[str, Any] = {"linewidth": 0.6} if seed_lines else {"linestyle": "none", "marker": "_"}
+        axes.plot(own, [series.points[at][seed] for at in own], color=line.color, alpha=0.6, **style)
+    axes.plot(x, means, color=line.color, linestyle=dashes, marker=line.marker)
+
+
+def describe_results(records: Sequence[Record], *, over_noise: bool = False) -> str:
+    """Say what was evaluated on which data.
+
+    Args:
+        records: all that one figure shows.
+        over_noise: they may differ in the level and the ratio of the injected noise.
+
+    Raises:
+        InputError: the records do not agree in their protocol; such figures cannot be compared.
+    """
+    protocols = [record.result["protocol"] for record in records]
+    shared = [shared_protocol(protocol) for protocol in protocols]
+    for key in shared[0].keys() - ({"noise_level", "noise_ratio"} if over_noise else set()):
+        _require_one(key.replace("_", " "), (entry[key] for entry in shared))
+    for what in {(record.seed, entry["noise_ratio"]) for record, entry in zip(records, shared, strict=True)}:
+        same = [p for r, p, s in zip(records, protocols, shared, strict=True) if (r.seed, s["noise_ratio"]) == what]
+        _require_one(f"noise index of seed {what[0]}", map(seed_noise, same))
+    data, evaluated = protocols[0]["data"], protocols[0]["evaluated"]
+    folds = "" if evaluated["folds"] == 1 else f", mean of {evaluated['folds']} folds"
+    forced = any(any(protocol.get("forced", {}).values()) for protocol in protocols)  # an older in2r had no word of it
+    return (
+        f"rSum (0 to 600) of the ensemble, {evaluated['split']} split of {data['path']} ({data['fingerprint'][:12]}, "
+        f"{evaluated['images']:,} images, {evaluated['captions']:,} captions{folds})"
+        f"{'; some were FORCED in spite of changed data or settings' if forced else ''}"
+    )
+
+
+def _require_one(what: str, values: Iterable[Any]) -> None:
+    found = sorted({str(value) for value in values})
+    if len(found) > 1:
+        raise InputError(f"results that cannot be compared: {what} {' and '.join(found)}")
+
+
+def split_name(records: Iterable[Record]) -> str:
+    """Return the split that the records were evaluated on."""
+    return str(next(iter(records)).result["protocol"]["evaluated"]["split"])
+
+
+def describe_seeds(groups: Sequence[GroupRecords], points: Iterable[Points], seed: str) -> str:
+    """Say how many seeds stand behind a point, how each `seed` is drawn, and how many cells are not there yet."""
+    counts = [len(seeds) for each in points for seeds in each.values()]
+    low, high = min(counts), max(counts)
+    n = f"n = {high}" if low == high else f"n = {low} to {high}"
+    shown = f"{n} {'seed' if high == 1 else 'seeds'} a point"
+    if high > 1:
+        shown += f": mean, band of one standard deviation, each seed a thin {seed}"
+    missing = sum(group.missing for group in groups)
+    return shown + (f"; not finished and not shown: {missing} of the runs" if missing else "")
+
+
+def add_point(points: Points, x: float, results: Mapping[int, Record]) -> None:
+    """Add a row's results, if there are any."""
+    if results:
+        points.setdefault(x, {}).update({seed: rsum(record) for seed, record in results.items()})

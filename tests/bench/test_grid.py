@@ -1,0 +1,118 @@
+"""Grids: rows and cells from axes, seeds and presets; what is mistaken is named."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from in2r.bench.grid import cell_config, expand, read_grid, shipped_grids
+from in2r.errors import InputError
+
+SETTINGS = {"preset": "paper", "data": {"path": "somewhere"}, "noise": {"level": "caption", "ratio": 0.6}}
+
+
+def grid(**more: Any) -> dict[str, Any]:
+    groups = {"rows": {"axes": {"rectifier": {"none": {"method": {"rectifier": "none"}}, "all": {}}}}}
+    return {"title": "a grid", "settings": SETTINGS, "groups": groups, **more}
+
+
+def test_rows_are_the_product_of_the_axes_and_cells_that_of_rows_and_seeds() -> None:
+    values = grid(seeds=[3, 1])
+    values["groups"]["rows"]["axes"]["method.num_neighbors"] = [1, 5]
+    made = expand(values)
+    [group] = made.groups
+    assert group.axes == ("rectifier", "method.num_neighbors")
+    assert [row.labels for row in group.rows] == [("none", "1"), ("none", "5"), ("all", "1"), ("all", "5")]
+    assert group.rows[2].cells == {3: "rows_all_1_s3", 1: "rows_all_1_s1"}
+    assert [cell.name for cell in made.cells[:5]] == [
+        "rows_none_1_s3", "rows_none_5_s3", "rows_all_1_s3", "rows_all_5_s3", "rows_none_1_s1",
+    ]  # fmt: skip
+    config = cell_config(made.cells[4])
+    assert (config.method.rectifier, config.method.num_neighbors, config.train.seed) == ("none", 1, 1)  # type: ignore[union-attr]
+    assert config.noise.ratio == 0.6
+    assert made.cells[4].asked_index is None
+
+
+def test_equal_settings_are_one_cell_whatever_they_are_called() -> None:
+    values = grid()
+    values["groups"]["again"] = {
+        "priority": -1,
+        "axes": {"preset": {"thrown away": {"preset": "discard"}, "K": {"method": {"num_neighbors": 3}}}},
+    }
+    made = expand(values)
+    assert made.groups[1].rows[0].cells == {0: "rows_none_s0"}
+    assert [cell.name for cell in made.cells] == ["rows_none_s0", "again_K_s0", "rows_all_s0"]  # the wanted ones first
+
+
+def test_each_seed_can_have_its_priority() -> None:
+    values = grid(seeds=[0, 1])
+    values["groups"]["rows"]["priority"] = [2, 1]
+    assert [cell.seed for cell in expand(values).cells] == [1, 1, 0, 0]
+
+
+def test_a_point_may_take_another_preset_and_the_base_its_settings_from_the_command_line(tmp_path: Path) -> None:
+    file = tmp_path / "grid.yaml"
+    file.write_text(
+        "settings: {preset: paper, data: {path: x}, train: {epochs: 3}}\n"
+        "groups: {a: {axes: {method: {plain: {preset: sce}, long: {train: {epochs: 9}}}}}}\n"
+    )
+    made = expand(read_grid(file, ["train.epochs=5", "model.dim=64"]))
+    plain, long = (cell_config(cell) for cell in made.cells)
+    assert (plain.method.name, plain.train.epochs, plain.model.dim) == ("sce", 5, 64)
+    assert (long.method.name, long.train.epochs) == ("in2r", 9)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"sedes": [1]}, "unknown key `sedes`; keys: title, settings, seeds"),
+        ({"groups": {}}, "`groups` must name at least one group"),
+        ({"groups": {"a": {"axis": {}}}}, "group a: unknown key `axis`"),
+        (
+            {"groups": {"a": {"axes": {"b": 3}}}},
+            "group a: axis b must hold a list of values or labelled settings, got 3",
+        ),
+        ({"groups": {"a": {"axes": {"b": {"c": 3}}}}}, "group a, axis b: c must hold settings, got 3"),
+        ({"seeds": [0, 0]}, r"`seeds` must be distinct whole numbers, such as \[0, 1, 2\], got \[0, 0\]"),
+        ({"seeds": 3}, "`seeds` must be distinct whole numbers"),
+        ({"folds": 0}, "`folds` must be a whole number from 1, got 0"),
+        ({"groups": {"a": {"axes": {"method.gama": [1]}}}}, "cell a_1_s0: .*unknown key `method.gama`.*`method.gamma`"),
+        (
+            {"groups": {"a": {"axes": {"x": {"y": {"preset": "papr"}}}}}},
+            "`preset` must be one of .*paper.*, got 'papr'",
+        ),
+        (
+            {"groups": {"a": {"baseline": "z", "axes": {"x": {"y": {}}}}}},
+            "`baseline` must be a point of its first axis .y., got z",
+        ),
+        ({"groups": {"a": {"priority": [1, 2], "axes": {"x": {"y": {}}}}}}, "`priority` must be a whole number"),
+        (
+            {
+                "groups": {
+                    "a": {"axes": {"x": {"y": {}, "y²": {"method": {"gamma": 2}}, "y2": {"method": {"gamma": 3}}}}}
+                }
+            },
+            "two cells would be named a_y2_s0",
+        ),
+        (
+            {"groups": {"a": {"axes": {"x": {"y": {}}}, "paper": {"dataset": "flickr30k", "rows": {"z": "IN2R"}}}}},
+            "`paper` names z, which is no point of the first axis",
+        ),
+    ],
+)
+def test_what_is_mistaken_is_named(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        expand(grid(**change))
+
+
+def test_an_unknown_grid_is_answered_with_those_there_are(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="nothing: neither a file nor a grid that comes with the package"):
+        read_grid("nothing")
+
+
+@pytest.mark.parametrize("name", shipped_grids())
+def test_every_grid_that_comes_with_the_package_can_be_run(name: str) -> None:
+    made = expand(read_grid(name))
+    assert made.cells
+    for cell in made.cells:
+        cell_config(cell)

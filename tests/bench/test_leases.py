@@ -1,0 +1,113 @@
+"""Leases: one owner at a time, whoever else looks, however the last one ended."""
+
+import multiprocessing
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from in2r.bench.leases import Heartbeat, Lease, claim, holder
+
+LONG = 60.0
+
+
+def age(lease: Lease, seconds: float) -> None:
+    """Make a lease look as if it had not been touched for a while."""
+    then = time.time() - seconds
+    os.utime(lease.file, (then, then))
+
+
+def test_a_cell_has_one_owner(tmp_path: Path) -> None:
+    first = claim(tmp_path, "cell", LONG)
+    assert first is not None
+    said = holder(tmp_path, "cell", LONG)
+    assert said is not None
+    assert said["pid"] == os.getpid()
+    assert claim(tmp_path, "cell", LONG) is None
+    assert claim(tmp_path, "other", LONG) is not None
+    assert claim(tmp_path, "cell.0", LONG) is not None  # names with dots are names
+    first.release()
+    assert holder(tmp_path, "cell", LONG) is None
+    assert claim(tmp_path, "cell", LONG) is not None
+
+
+def test_a_lease_that_nobody_touches_runs_out_and_one_takes_it(tmp_path: Path) -> None:
+    lost = claim(tmp_path, "cell", LONG)
+    assert lost is not None
+    age(lost, LONG - 10)
+    assert claim(tmp_path, "cell", LONG) is None
+    age(lost, LONG + 10)
+    taken = claim(tmp_path, "cell", LONG)
+    assert taken is not None
+    assert taken.number == lost.number + 1
+    assert not lost.renew()
+    assert taken.renew()
+    lost.release()  # the owner that was given up for dead comes back
+    assert holder(tmp_path, "cell", LONG) is not None
+    assert not lost.file.exists()
+
+
+def test_one_who_looked_too_long_gets_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between its look and its claim another has taken, released and a third has taken the cell."""
+    stale = claim(tmp_path, "cell", LONG)
+    assert stale is not None
+    stale.release()
+    second = claim(tmp_path, "cell", LONG)
+    assert second is not None
+    second.release()
+    third = claim(tmp_path, "cell", LONG)
+    assert third is not None
+    monkeypatch.setattr("in2r.bench.leases._look", lambda *_: (stale.number, None))
+    assert claim(tmp_path, "cell", LONG) is None
+    assert [file.name for file in tmp_path.iterdir()] == [third.file.name]
+
+
+def test_a_claim_that_is_being_written_is_a_claim(tmp_path: Path) -> None:
+    (tmp_path / "cell.1").touch()
+    assert holder(tmp_path, "cell", LONG) == {}
+    assert claim(tmp_path, "cell", LONG) is None
+
+
+def _race(folder: Path, rounds: int, begin: Any, won: Any) -> None:
+    begin.wait()
+    mine = [number for number in range(rounds) if claim(folder, f"cell{number}", LONG) is not None]
+    won.put(mine)
+
+
+def test_of_many_processes_one_gets_each_cell(tmp_path: Path) -> None:
+    rounds, context = 40, multiprocessing.get_context("fork")
+    for number in range(0, rounds, 2):  # half of them were held by someone who died
+        dead = claim(tmp_path, f"cell{number}", LONG)
+        assert dead is not None
+        age(dead, LONG + 10)
+    begin, won = context.Event(), context.Queue()
+    racers = [context.Process(target=_race, args=(tmp_path, rounds, begin, won)) for _ in range(4)]
+    for racer in racers:
+        racer.start()
+    begin.set()
+    taken = sorted(number for _ in racers for number in won.get(timeout=60))
+    for racer in racers:
+        racer.join(60)
+    assert taken == list(range(rounds))
+
+
+def test_a_heartbeat_keeps_a_lease_and_hears_of_its_loss(tmp_path: Path) -> None:
+    lease = claim(tmp_path, "cell", 0.4)
+    assert lease is not None
+    lost: list[str] = []
+    beat = Heartbeat(lease, lambda: lost.append("lost"), 0.4, lambda: True)
+    time.sleep(1)
+    assert holder(tmp_path, "cell", 0.4) is not None
+    assert not lost
+    beat.stop()
+    age(lease, 10)
+    other = claim(tmp_path, "cell", 0.4)
+    assert other is not None
+    beat = Heartbeat(lease, lambda: lost.append("lost"), 0.1, lambda: True)
+    beat._thread.join(10)
+    assert lost == ["lost"]
+    beat = Heartbeat(other, lambda: lost.append("unwanted"), 0.1, lambda: False)
+    beat._thread.join(10)
+    assert lost == ["lost", "unwanted"]

@@ -1,0 +1,71 @@
+"""The paper's figures: as printed, with sums of their own."""
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from in2r.bench.paper import TITLES, paper_figure, paper_methods
+
+
+def test_sum_of_the_recalls_beside_the_printed_one() -> None:
+    found = paper_figure("flickr30k", 0.6, "PCSR")
+    assert found is not None
+    assert found.recalls is not None
+    assert found.recalls["i2t_r1"] == 72.8
+    assert found.recalls["t2i_r10"] == 86.5
+    assert (found.rsum, found.printed, found.disagrees) == (481.5, 480.5, True)
+
+
+def test_rows_without_recalls_keep_the_printed_sum() -> None:
+    found = paper_figure("flickr30k", 0.6, "refiner: gcn")
+    assert found is not None
+    assert found.recalls is None
+    assert (found.rsum, found.disagrees, found.source) == (486.1, False, "ablation: refiner")
+
+
+def test_noise_of_the_data_themselves_is_no_ratio() -> None:
+    found = paper_figure("cc152k", None, "IN2R")
+    assert found is not None
+    assert (found.rsum, found.noise, found.disagrees) == (380.8, None, False)
+    assert paper_figure("cc152k", 0.2, "IN2R") is None
+    assert paper_figure("flickr30k", None, "IN2R") is None
+
+
+def test_full_method_is_one_figure_in_every_ablation() -> None:
+    whole = paper_figure("flickr30k", 0.6, "IN2R")
+    assert whole is not None
+    full = (
+        "components: both",
+        "rectifier: refiner",
+        "refiner: mhsa",
+        "memory: peer+elite",
+        "lambda_intra: 0.5",
+        "gamma: 1",
+    )
+    for name in full:
+        found = paper_figure("flickr30k", 0.6, name)
+        assert found is not None, name
+        assert found.rsum == whole.rsum, name
+
+
+def test_methods_of_a_data_set() -> None:
+    assert "ESC" in paper_methods("flickr30k")
+    assert paper_figure("flickr30k", 0.8, "ESC") is None  # the paper has no such row
+    assert "PC2" not in paper_methods("flickr30k")
+    assert all(paper_methods(dataset) for dataset in TITLES)
+
+
+def test_every_row_is_the_papers(shared: Path) -> None:
+    with (shared / "spec" / "results-paper.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert rows
+    for row in rows:
+        found = paper_figure(row["dataset"], None if row["noise"] == "real" else float(row["noise"]), row["method"])
+        assert found is not None, row
+        assert found.recalls is not None, row
+        columns = ("text_r1", "text_r5", "text_r10", "image_r1", "image_r5", "image_r10")
+        assert list(found.recalls.values()) == [float(row[column]) for column in columns], row
+        assert found.printed == float(row["rsum_printed"])
+        assert found.rsum == pytest.approx(float(row["rsum_from_columns"]), abs=0.051), row
+        assert found.venue == row["venue"]

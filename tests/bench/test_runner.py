@@ -1,0 +1,217 @@
+"""Grids that are run: through the command line, by several processes, killed, gone on with, broken, retried."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from in2r.bench.folder import GridFolder
+from in2r.bench.grid import expand
+from in2r.bench.leases import claim
+from in2r.cli.main import main
+from in2r.engine.checkpoint import load_tensors
+
+pytestmark = pytest.mark.slow
+
+SETTINGS = {
+    "preset": "paper",
+    "data": {"path": "tiny", "caption_vectors": "vecs"},
+    "noise": {"level": "caption", "ratio": 0.4},
+    "model": {"dim": 8},
+    "method": {"warmup_epochs": 1},
+    "partition": {"single_mode": "split", "batch_size": 12},
+    "train": {"epochs": 2, "threads": 1, "batch_size": 12, "device": "cpu"},
+}
+ROWS = {"none": {"method": {"rectifier": "none"}}, "all": {}}
+
+
+def write_grid(file: Path, seeds: tuple[int, ...] = (0,), **more: Any) -> Path:
+    values = {"settings": SETTINGS, "seeds": list(seeds), "groups": {"rows": {"axes": {"row": {**ROWS, **more}}}}}
+    file.write_text(yaml.safe_dump(values, sort_keys=False))
+    return file
+
+
+def start(folder: Path, data_root: Path, *arguments: str) -> "subprocess.Popen[str]":
+    command = [
+        sys.executable,
+        "-m",
+        "in2r.cli.main",
+        "bench",
+        "run",
+        *arguments,
+        "--data",
+        str(data_root),
+        "--lease",
+        "4",
+    ]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def wait(condition: Any, seconds: float = 100) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "never happened"
+        time.sleep(0.05)
+
+
+def test_two_runners_share_a_grid_and_one_that_is_killed_is_replaced(data_root: Path, tmp_path: Path) -> None:
+    """Every cell is done once, shared warm-ups are trained once, and each is what a run by itself would be."""
+    file, path = write_grid(tmp_path / "grid.yaml", (0, 1)), tmp_path / "grid"
+    first = start(path, data_root, str(file), "--out", str(path))
+    folder = GridFolder(path)
+    wait(lambda: folder.leases.is_dir() and any(folder.leases.glob("*_s?.1")))
+    second = start(path, data_root, str(path))
+    first.kill()
+    first.communicate()
+    said, _ = second.communicate(timeout=250)
+    assert second.returncode == 0, said
+    records = folder.finished()
+    assert sorted(records) == ["rows_all_s0", "rows_all_s1", "rows_none_s0", "rows_none_s1"]
+    for seed in (0, 1):
+        taken = [sum(epoch.get("taken_over", 0) for epoch in records[f"rows_{row}_s{seed}"].epochs) for row in ROWS]
+        assert sorted(taken) == [0, 1]
+        hashes = {records[f"rows_{row}_s{seed}"].result["protocol"]["noise"]["sha256"] for row in ROWS}
+        assert len(hashes) == 1
+    assert records["rows_all_s0"].settings["data"]["path"] == "tiny"
+    assert str(tmp_path) not in folder.record_file("rows_all_s0").read_text()
+    alone = tmp_path / "alone"
+    config = yaml.safe_load((folder.cells / "rows_all_s0" / "config.yaml").read_text())
+    config["checkpoint"]["warmups"] = None
+    (tmp_path / "alone.yaml").write_text(yaml.safe_dump(config))
+    assert main(["train", str(tmp_path / "alone.yaml"), "--out", str(alone)]) == 0
+    ours, theirs = (load_tensors(run / "best.safetensors")[0] for run in (alone, folder.cells / "rows_all_s0"))
+    assert ours.keys() == theirs.keys()
+    assert all(bool((ours[name] == theirs[name]).all()) for name in ours)
+    assert main(["bench", "table", str(path), "--format", "csv"]) == 0
+
+
+def test_a_broken_cell_is_told_and_retried_on_demand(
+    data_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = tmp_path / "data"
+    shutil.copytree(data_root, root)
+    (root / "tiny" / "train_vecs.npy").rename(root / "away.npy")
+    file, path = write_grid(tmp_path / "grid.yaml"), tmp_path / "grid"
+    asked = ["bench", "run", str(file), "--out", str(path), "--data", str(root)]
+    assert main([*asked, "--jobs", "2"]) == 1
+    said = capsys.readouterr().out
+    assert "cannot begin rows_none_s0 and 1 more: " in said
+    assert "broken      rows_all_s0" in said
+    assert "train_vecs.npy" in GridFolder(path).fault("rows_all_s0").error
+    assert main(["bench", "status", str(path)]) == 0
+    assert "broken" in capsys.readouterr().out
+    (root / "away.npy").rename(root / "tiny" / "train_vecs.npy")
+    assert main(asked) == 1  # not of itself
+    assert "begun" not in capsys.readouterr().out
+    assert main([*asked, "--retry"]) == 0
+    assert {cell: GridFolder(path).state(cell) for cell in ("rows_none_s0", "rows_all_s0")} == {
+        "rows_none_s0": "finished", "rows_all_s0": "finished",
+    }  # fmt: skip
+
+
+def test_a_cell_that_the_system_kills_is_broken_and_the_others_go_on(data_root: Path, tmp_path: Path) -> None:
+    # enough epochs that it is still under way when it is killed
+    file = write_grid(tmp_path / "grid.yaml", all={"train": {"epochs": 300}})
+    path = tmp_path / "grid"
+    runner = start(path, data_root, str(file), "--out", str(path), "--jobs", "2")
+    log = path / "cells" / "rows_all_s0" / "log.jsonl"
+    wait(log.is_file)
+    [lease] = [json.loads(file.read_text()) for file in (path / "leases").glob("rows_all_s0.*")]
+    os.kill(process_of("rows_all_s0"), signal.SIGKILL)
+    said, _ = runner.communicate(timeout=250)
+    assert runner.returncode == 1
+    assert lease["pid"] == runner.pid
+    assert "killed by SIGKILL, as the system does when memory runs out" in GridFolder(path).fault("rows_all_s0").error
+    assert "finished    rows_none_s0" in said
+
+
+def process_of(cell: str) -> int:
+    found = subprocess.run(["pgrep", "-f", f"in2r.bench.cell .* {cell} "], capture_output=True, text=True, check=True)
+    return int(found.stdout.split()[0])
+
+
+def test_an_interrupted_grid_saves_and_goes_on(data_root: Path, tmp_path: Path) -> None:
+    file = write_grid(tmp_path / "grid.yaml", all={"train": {"epochs": 12}})
+    path = tmp_path / "grid"
+    runner = start(path, data_root, str(file), "--out", str(path), "--jobs", "2")
+    log = path / "cells" / "rows_all_s0" / "log.jsonl"
+    wait(log.is_file)
+    runner.send_signal(signal.SIGINT)
+    said, _ = runner.communicate(timeout=100)
+    assert runner.returncode == 130
+    assert f"`in2r bench run {path}` goes on with it" in said
+    folder = GridFolder(path)
+    assert folder.state("rows_all_s0") in ("interrupted", "finished")  # at once: the lease was given back
+    again = start(path, data_root, str(path))
+    said, _ = again.communicate(timeout=250)
+    assert again.returncode == 0, said
+    assert len(folder.finished()["rows_all_s0"].epochs) == 12
+
+
+def test_a_cell_that_someone_holds_is_left_to_them_and_a_plan_starts_nothing(
+    data_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, path = write_grid(tmp_path / "grid.yaml"), tmp_path / "grid"
+    assert main(["bench", "run", str(file), "--out", str(path), "--data", str(data_root), "--plan"]) == 0
+    said = capsys.readouterr().out
+    assert "2 cells (2 open)" in said
+    assert "time: about" in said
+    assert not (path / "cells").exists()
+    claim(GridFolder(path).leases, "rows_none_s0")
+    assert GridFolder(path).state("rows_none_s0") == "running"
+
+
+def test_other_settings_for_a_cell_that_was_run_are_refused(
+    data_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, path = write_grid(tmp_path / "grid.yaml"), tmp_path / "grid"
+    asked = ["bench", "run", str(file), "--out", str(path), "--data", str(data_root)]
+    assert main(asked) == 0
+    before = (path / "grid.yaml").read_text()
+    shutil.rmtree(path / "cells")  # the records alone tell
+    assert main([*asked, "train.epochs=3"]) == 2
+    assert "cell rows_none_s0 was run with other settings than the grid asks for now: train.epochs (2, now 3)" in (
+        capsys.readouterr().err
+    )
+    assert (path / "grid.yaml").read_text() == before
+    more = write_grid(tmp_path / "more.yaml", mean={"method": {"rectifier": "mean"}})
+    assert main(["bench", "run", str(more), *asked[3:]]) == 0  # more of it is welcome
+    assert "begun       rows_mean_s0" in capsys.readouterr().out
+
+
+def test_foreign_index_files_are_named_by_ratio_and_seed(data_root: Path, tmp_path: Path) -> None:
+    from in2r.bench.cell import Where, placed_config
+
+    values = yaml.safe_load(write_grid(tmp_path / "grid.yaml", (4,)).read_text())
+    values["settings"]["noise"]["index"] = "files/{level}_{ratio}_{seed}.npy"
+    [cell, _] = expand(values).cells
+    config = placed_config(GridFolder(tmp_path / "grid"), cell, Where(str(data_root)))
+    assert config.noise.index == str(data_root / "files" / "caption_0.4_4.npy")
+    assert config.data.path == str(data_root / "tiny")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "nothing", "--out", "{}"], "nothing: neither a file nor a grid"),
+        (["run", "nothing"], "--out is missing"),
+        (["run", "{}"], "not the folder of a grid"),
+        (["run", "{}", "--jobs", "0"], "at least one job"),
+        (["status", "{}"], "not the folder of a grid"),
+    ],
+)
+def test_mistakes_are_one_line(
+    arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["bench", *(argument.format(tmp_path) for argument in arguments)]) == 2
+    said = capsys.readouterr().err
+    assert message in said
+    assert said.count("\n") == 1

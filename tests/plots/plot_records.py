@@ -1,0 +1,81 @@
+"""Logs and grid folders with numbers made by hand, as figures find them."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from in2r.bench.grid import Cell, cell_config, expand
+from in2r.bench.records import Record, write_record
+from in2r.config import to_dict
+from in2r.plots.sources import RunLog
+
+ROWS = ("A", "B", "ensemble")
+NOISE = {"level": "caption", "nominal": 0.4, "realised": 0.4, "seed": 0, "sha256": "f" * 64, "oracle": False}
+
+
+def mixture(**changes: Any) -> dict[str, Any]:
+    """Four bins of losses from 1 to 3, the clean component at 1.5, the noisy one at 2.5."""
+    fit = {
+        "loss": "sce",
+        "low": 1.0,
+        "high": 3.0,
+        "means": [0.25, 0.75],
+        "variances": [0.01, 0.04],
+        "weights": [0.25, 0.75],
+        "boundary": 0.5,
+        "counts": [3, 1, 6, 10],
+        "clean_counts": [3, 1, 1, 0],
+    }
+    return {key: value for key, value in (fit | changes).items() if value is not ...}
+
+
+def epoch(number: int, phase: str = "co-training", **figures: Any) -> dict[str, Any]:
+    """A line of the log; the rSums of A, B and the ensemble are 10, 20 and 30 times the epoch's number."""
+    rsums = {row: {"rsum": 10.0 * place * number} for place, row in enumerate(ROWS, start=1)}
+    return {"epoch": number, "phase": phase, "steps": {"A": 1, "B": 1}, "dev": rsums, **figures}
+
+
+def log(*epochs: dict[str, Any], name: str = "mine", fingerprint: str = "a" * 64, noise: Any = NOISE) -> RunLog:
+    return RunLog(name, 0, "in2r", "flowers", fingerprint, noise, list(epochs))
+
+
+def write_grid(
+    folder: Path, values: dict[str, Any], rsum: Callable[[Cell], float | None], **protocol: dict[str, Any]
+) -> Path:
+    """Write grid.yaml, and the record of each cell that has an rSum; `protocol` is laid on its sections."""
+    folder.mkdir(parents=True)
+    (folder / "grid.yaml").write_text(yaml.safe_dump(values, sort_keys=False, allow_unicode=True), encoding="utf-8")
+    for cell in expand(values).cells:
+        found = rsum(cell)
+        if found is not None:
+            write_record(folder / "records" / f"{cell.name}.json", record(cell, found, **protocol))
+    return folder
+
+
+def record(cell: Cell, rsum: float, **protocol: dict[str, Any]) -> Record:
+    settings = json.loads(json.dumps(to_dict(cell_config(cell))))
+    ratio = settings["noise"]["ratio"]
+    noise = NOISE | {"nominal": ratio, "realised": ratio, "seed": cell.seed, "sha256": f"{cell.seed}{ratio}" * 16}
+    described: dict[str, Any] = {
+        "data": {
+            "path": "flowers",
+            "fingerprint": "a" * 64,
+            "fingerprint_in_training": "a" * 64,
+            "captions_as": "words",
+            "caption_vectors": None,
+            "dev_rule": "scan",
+        },
+        "evaluated": {"split": "test", "images": 100, "captions": 500, "folds": 1, "tie_rule": "before"},
+        "selection": {"rule": "highest dev rSum", "epoch": 1, "dev_rsum": 1.0},
+        "forced": {"training": [], "now": []},
+        "noise": noise if ratio else None,
+        "oracle": settings["noise"]["oracle"],
+        "method": "in2r",
+    }
+    for section, changes in protocol.items():
+        described[section] = {**(described[section] or {}), **changes}
+    rows = {row: {"rsum": rsum - 5 * (row != "ensemble")} for row in ROWS}
+    return Record(cell.name, cell.seed, settings, {"rows": rows, "protocol": described}, [epoch(1)])

@@ -1,0 +1,160 @@
+"""Embeddings: figures by hand, a sample that any run shares, saved once; maps that repeat."""
+
+import math
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from matplotlib.figure import Figure
+
+import in2r
+import tiny_run
+from in2r.engine.checkpoint import load_tensors, save_tensors
+from in2r.engine.train import reopen
+from in2r.errors import InputError
+from in2r.plots.embeddings import draw_embeddings, project
+from in2r.results import export_model
+from in2r.results.embeddings import Embeddings, describe_embeddings, sample_embeddings, sample_pairs
+
+OWN = np.repeat(np.arange(14), 5)
+
+
+def at(*degrees: float) -> torch.Tensor:
+    return torch.tensor([[math.cos(math.radians(d)), math.sin(math.radians(d))] for d in degrees])
+
+
+def test_figures_by_hand() -> None:
+    found = describe_embeddings(at(0, 10, 90), at(0, 80, 90), neighbors=1)
+    cos = {angle: math.cos(math.radians(angle)) for angle in (0, 10, 70, 80, 90)}
+    assert found["same_pair"] == pytest.approx(1 - (cos[0] + cos[70] + cos[0]) / 3, abs=1e-6)
+    others = [cos[80], cos[90], cos[10], cos[80], cos[90], cos[10]]  # (0, 1) (0, 2) (1, 0) (1, 2) (2, 0) (2, 1)
+    assert found["other_pair"] == pytest.approx(1 - sum(others) / 6, abs=1e-6)
+    # nearest images of 0, 1, 2: 1, 0, 1; nearest texts: 1, 2, 1
+    assert found["overlap"] == pytest.approx(2 / 3)
+    assert found["overlap_by_chance"] == pytest.approx(1 / 2)
+
+
+@given(st.integers(12, 40), st.integers(0, 99))
+def test_equal_spaces_overlap_wholly_whatever_the_rotation(count: int, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    images = torch.nn.functional.normalize(torch.randn(count, 6, generator=generator), dim=1)
+    rotation, _ = torch.linalg.qr(torch.randn(6, 6, generator=generator))
+    assert describe_embeddings(images, images @ rotation)["overlap"] == pytest.approx(1, abs=0.02)
+    assert describe_embeddings(images, images)["same_pair"] == pytest.approx(0, abs=1e-6)
+
+
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=60), st.integers(1, 50))
+def test_sample_takes_one_caption_of_each_of_so_many_images(counts: list[int], size: int) -> None:
+    own = np.repeat(np.arange(len(counts)), counts)
+    chosen = sample_pairs(own, size)
+    images = own[chosen]
+    assert len(chosen) == len(set(images)) == min(size, len(set(own)))
+    assert list(images) == sorted(images)
+    assert list(sample_pairs(own, size)) == list(chosen)
+
+
+def test_sample_is_no_row_of_first_captions() -> None:
+    places = sample_pairs(np.repeat(np.arange(1000), 5)) % 5
+    assert len(places) == 500
+    assert set(places) == {0, 1, 2, 3, 4}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run, and another one on the same data."""
+    root = tmp_path_factory.mktemp("embeddings")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(tiny_run.IMAGES, "dev", 14)
+        data = tiny_run.make_data(root / "data")
+    for name, method in (("one", "sce"), ("two", "triplet")):
+        folder = tiny_run.train(root / name, data, method)
+        export_model(folder, reopen(folder))
+    return root
+
+
+@pytest.fixture
+def root(trained: Path, tmp_path: Path) -> Path:
+    """Copies of the runs that a test may change; their data stay where they are."""
+    for name in ("one", "two"):
+        shutil.copytree(trained / name, tmp_path / name)
+    return tmp_path
+
+
+def test_sample_is_what_the_model_says_of_these_pairs(root: Path, trained: Path) -> None:
+    found = sample_embeddings(root / "one")
+    model = in2r.load(root / "one", device="cpu")
+    pairs = sample_pairs(OWN)
+    images = model.encode_images(np.load(trained / "data" / "dev_ims.npy"))[OWN[pairs]]
+    texts = model.encode_captions(np.load(trained / "data" / "dev_vecs.npy"))[pairs]
+    np.testing.assert_allclose(found.images, images, atol=1e-6)
+    np.testing.assert_allclose(found.texts, texts, atol=1e-6)
+    tensors, _ = load_tensors(root / "one" / "embeddings_dev.safetensors")
+    assert tensors["pairs"].tolist() == pairs.tolist()
+    assert found.about["run"] == "one"
+    assert found.about["split"] == "dev"
+
+
+def test_the_second_time_neither_data_nor_weights_are_needed(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = sample_embeddings(root / "one")
+    monkeypatch.setattr("in2r.results.embeddings.reopen", None)
+    again = sample_embeddings(root / "one")
+    assert torch.equal(again.images, first.images)
+    assert again.about == first.about
+    (root / "one" / "best.safetensors").unlink()
+    assert torch.equal(sample_embeddings(root / "one").texts, first.texts)
+
+
+def test_a_sample_of_another_best_epoch_is_made_anew(root: Path) -> None:
+    first = sample_embeddings(root / "one")
+    best = root / "one" / "best.safetensors"
+    tensors, meta = load_tensors(best)
+    save_tensors(best, {name: value + 0.1 for name, value in tensors.items()}, {**meta, "epoch": 7})
+    again = sample_embeddings(root / "one")
+    assert again.about["epoch"] == 7
+    assert not torch.allclose(again.images, first.images)
+
+
+def test_too_few_pairs_are_refused(root: Path) -> None:
+    with pytest.raises(InputError, match="10 images in test; at least 12 are needed"):
+        sample_embeddings(root / "one", "test")
+
+
+def test_panels_name_the_run_and_its_figures(root: Path) -> None:
+    samples = [sample_embeddings(root / name) for name in ("one", "two")]
+    figure = Figure(layout="constrained")
+    draw_embeddings(figure, *samples)
+    figure.draw_without_rendering()
+    for axes, sample, name in zip(figure.axes, samples, ("one", "two"), strict=True):
+        found = describe_embeddings(sample.images, sample.texts)
+        assert axes.get_title().startswith(f"{name} (dev rSum ")
+        assert f"same pair {found['same_pair']:.3f}, other pairs {found['other_pair']:.3f}" in axes.get_xlabel()
+        assert f"overlap {found['overlap']:.3f} (by chance 0.769)" in axes.get_xlabel()  # 10 of 13
+        assert [len(points.get_offsets()) for points in axes.collections] == [14, 14]
+    assert "14 pairs of the dev split of data" in figure.get_supxlabel().replace("\n", " ")
+
+
+def test_map_repeats() -> None:
+    vectors = torch.nn.functional.normalize(torch.randn(30, 5, generator=torch.Generator().manual_seed(0)), dim=1)
+    first = project(vectors.numpy())
+    assert first is not None
+    np.testing.assert_array_equal(project(vectors.numpy()), first)
+
+
+def test_collapsed_embeddings_are_said(root: Path) -> None:
+    whole = sample_embeddings(root / "one")
+    same = torch.zeros_like(whole.images)
+    same[:, 0] = 1
+    figure = Figure(layout="constrained")
+    draw_embeddings(figure, Embeddings(same, same, whole.about), whole)
+    assert figure.axes[0].texts[0].get_text() == "collapsed: all embeddings are equal"
+
+
+def test_runs_on_different_data_are_refused(root: Path) -> None:
+    one = sample_embeddings(root / "one")
+    other = Embeddings(one.images, one.texts, {**one.about, "fingerprint": "b", "data": "birds"})
+    with pytest.raises(InputError, match=r"runs on different data \(data, birds\)"):
+        draw_embeddings(Figure(), one, other)

@@ -1,0 +1,202 @@
+"""Sensitivity and noise: points, means and bands by hand; what cannot be compared is refused."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from matplotlib.figure import Figure
+from plot_records import write_grid
+
+from in2r.bench.grid import Cell
+from in2r.errors import InputError
+from in2r.plots.noise import draw_noise, noise_series
+from in2r.plots.sensitivity import draw_sensitivity, numeric_points, scale_values
+from in2r.plots.series import Series, describe_seeds
+from in2r.plots.sources import GroupRecords, read_groups
+
+GRID: dict[str, Any] = {
+    "settings": {"data": {"path": "flowers"}, "noise": {"ratio": 0.4}},
+    "seeds": [0, 1],
+    "groups": {
+        "K": {"axes": {"method.num_neighbors": [1, 5, 20]}, "baseline": "5"},
+        "gamma": {"axes": {"γ": {"0": {"method": {"gamma": 0.0}}, "0.5": {"method": {"gamma": 0.5}}}}, "seeds": [0]},
+        "names": {"axes": {"partition.loss": ["sce", "triplet-mean"]}},
+        "methods": {
+            "axes": {
+                "method": {"IN²R": {}, "oracle": {"noise": {"oracle": True}}},
+                "noise": {"low": {"noise": {"ratio": 0.2}}, "high": {"noise": {"ratio": 0.8}}},
+            },
+        },
+    },
+}
+
+
+def rsum(cell: Cell) -> float:
+    """300, less 50 at 80 % noise and 10 for seed 1, plus K and 7 for an oracle."""
+    noise = cell.settings["noise"]
+    found = 300.0 + cell.settings.get("method", {}).get("num_neighbors", 0)
+    return found - 50 * (noise["ratio"] == 0.8) - 10 * cell.seed + 7 * noise.get("oracle", False)
+
+
+@pytest.fixture
+def grid(tmp_path: Path) -> Path:
+    return write_grid(tmp_path / "grid", GRID, rsum)
+
+
+def only(grid: Path, name: str) -> GroupRecords:
+    (group,) = read_groups(grid, [name])
+    return group
+
+
+def sensitivity(*groups: GroupRecords) -> Figure:
+    figure = Figure(layout="constrained")
+    draw_sensitivity(figure, groups)
+    figure.draw_without_rendering()
+    return figure
+
+
+def noise(group: GroupRecords) -> Figure:
+    figure = Figure(layout="constrained")
+    draw_noise(figure, group)
+    figure.draw_without_rendering()
+    return figure
+
+
+def test_points_are_the_settings_values(grid: Path) -> None:
+    assert numeric_points(only(grid, "K")) == {
+        1: {0: 301, 1: 291},
+        5: {0: 305, 1: 295},
+        20: {0: 320, 1: 310},
+    }
+    assert numeric_points(only(grid, "gamma")) == {0: {0: 300}, 0.5: {0: 300}}  # of the labels: the axis is no key
+
+
+def test_mean_and_deviation_by_hand() -> None:
+    x, means, spread = Series("", {2: {0: 1.0, 1: 3.0}, 1: {0: 7.0}}).means()
+    assert (x, means) == ([1, 2], [7, 2])
+    assert spread == pytest.approx([0, math.sqrt(2)])  # n - 1 below: (1 + 1) / 1
+
+
+def test_sensitivity_draws_seeds_mean_band_and_baseline(grid: Path) -> None:
+    figure = sensitivity(only(grid, "K"), only(grid, "gamma"))
+    axes = figure.axes[0]
+    seeds, mean, baseline = axes.lines[:2], axes.lines[2], axes.lines[3]
+    assert [list(line.get_ydata()) for line in seeds] == [[301, 305, 320], [291, 295, 310]]
+    assert list(mean.get_ydata()) == [296, 300, 315]
+    assert list(baseline.get_xdata()) == [5, 5]
+    assert axes.get_title("right") == "dotted: baseline, 5"
+    (band,) = axes.collections
+    assert band.get_datalim(axes.transData).y1 == pytest.approx(315 + math.sqrt(50))
+    assert (axes.get_xlabel(), axes.get_xscale()) == ("neighbours K", "log")
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["1", "5", "20"]
+    assert (figure.axes[1].get_xlabel(), figure.axes[1].get_xscale()) == ("γ", "linear")
+    text = figure.get_supxlabel().replace("\n", " ")
+    assert "test split of flowers (aaaaaaaaaaaa, 100 images, 500 captions)" in text
+    assert "caption-level noise 40 %. n = 1 to 2 seeds a point" in text
+
+
+@pytest.mark.parametrize(
+    ("values", "scale"),
+    [([1, 10], "linear"), ([1, 10.5], "log"), ([0, 1, 5], "linear"), ([0, 1, 50], "symlog"), ([-1, 1, 50], "linear")],
+)
+def test_scale_is_logarithmic_beyond_a_decade(values: list[float], scale: str) -> None:
+    axes = Figure().subplots()
+    axes.plot(values, values)
+    scale_values(axes, values)
+    assert axes.get_xscale() == scale
+    assert list(axes.get_xticks()) == values
+
+
+def test_sensitivity_refuses_what_has_no_place_on_a_curve(grid: Path) -> None:
+    with pytest.raises(InputError, match=r"group names: sce on axis partition.loss is no number"):
+        sensitivity(only(grid, "names"))
+    with pytest.raises(InputError, match=r"group methods: axes method, noise; .* single one"):
+        sensitivity(only(grid, "methods"))
+
+
+def test_noise_series_by_method_in_percent(grid: Path) -> None:
+    plain, oracle = noise_series(only(grid, "methods"))
+    assert (plain.label, plain.uses_truth) == ("IN²R", False)
+    assert plain.points == {20: {0: 300, 1: 290}, 80: {0: 250, 1: 240}}
+    assert (oracle.label, oracle.uses_truth) == ("oracle", True)
+    assert oracle.points == {20: {0: 307, 1: 297}, 80: {0: 257, 1: 247}}
+
+
+def test_noise_draws_an_oracle_dashed(grid: Path) -> None:
+    figure = noise(only(grid, "methods"))
+    (axes,) = figure.axes
+    means = [line for line in axes.lines if len(line.get_xdata()) == 2 and line.get_linestyle() != "None"]
+    assert [line.get_linestyle() for line in means] == ["-", "--"]
+    assert [list(line.get_ydata()) for line in means] == [[295, 245], [302, 252]]
+    assert axes.get_xlabel() == "injected noise (% of the training pairs, caption level)"
+    assert "told which pairs match" in figure.get_supxlabel()
+
+
+def test_clean_data_stand_at_zero(tmp_path: Path) -> None:
+    values = {
+        **GRID, "settings": {"data": {"path": "flowers"}},
+        "groups": {"g": {"axes": {"noise": {"clean": {}, "half": {"noise": {"ratio": 0.5}}}}}},
+    }  # fmt: skip
+    grid = write_grid(tmp_path / "clean", values, lambda cell: 200.0)
+    (series,) = noise_series(only(grid, "g"))
+    assert sorted(series.points) == [0, 50]
+    noise(only(grid, "g"))
+
+
+def test_noise_needs_an_axis_that_sets_the_ratio(grid: Path) -> None:
+    with pytest.raises(InputError, match=r"group K: none of its axes \(method.num_neighbors\) sets the noise ratio"):
+        noise(only(grid, "K"))
+
+
+def test_missing_cells_are_counted(tmp_path: Path) -> None:
+    grid = write_grid(tmp_path / "grid", GRID, lambda cell: None if "K_20_s1" in cell.name else rsum(cell))
+    group = only(grid, "K")
+    points = numeric_points(group)
+    assert points[20] == {0: 320}
+    assert describe_seeds([group], [points], "line").endswith("a thin line; not finished and not shown: 1 of the runs")
+    assert describe_seeds([group], [points], "line").startswith("n = 1 to 2 seeds a point: mean, band")
+
+
+@pytest.mark.parametrize(
+    ("section", "changes", "fault"),
+    [
+        ("evaluated", {"folds": 5}, "folds 1 and 5"),
+        ("evaluated", {"split": "dev"}, "split dev and test"),
+        ("data", {"fingerprint": "b"}, "fingerprint a+ and b"),
+        ("noise", {"sha256": "other"}, "noise index of seed 0 .*other"),
+        ("noise", {"level": "image"}, "noise level caption and image"),
+    ],
+)
+def test_results_that_cannot_be_compared_are_refused(
+    grid: Path, section: str, changes: dict[str, Any], fault: str
+) -> None:
+    file = grid / "records" / "K_1_s0.json"
+    values = json.loads(file.read_text(encoding="utf-8"))
+    values["result"]["protocol"][section] |= changes
+    file.write_text(json.dumps(values), encoding="utf-8")
+    with pytest.raises(InputError, match=f"results that cannot be compared: {fault}"):
+        sensitivity(only(grid, "K"))
+
+
+def test_a_record_of_other_settings_is_refused(grid: Path) -> None:
+    file = grid / "records" / "K_1_s0.json"
+    file.write_text(file.read_text(encoding="utf-8").replace('"num_neighbors": 1,', '"num_neighbors": 3,'), "utf-8")
+    with pytest.raises(InputError, match=r"record K_1_s0: .*method\.num_neighbors \(3, now 1\)"):
+        read_groups(grid, ["K"])
+
+
+def test_forced_results_are_marked(tmp_path: Path) -> None:
+    grid = write_grid(tmp_path / "grid", GRID, rsum, forced={"training": ["the data"]})
+    assert "FORCED" in sensitivity(only(grid, "K")).get_supxlabel()
+
+
+def test_unknown_or_empty_groups_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="not a grid folder"):
+        read_groups(tmp_path, ["K"])
+    grid = write_grid(tmp_path / "grid", GRID, lambda cell: None)
+    with pytest.raises(InputError, match="no group X; groups: K, gamma, names, methods"):
+        read_groups(grid, ["X"])
+    with pytest.raises(InputError, match="no record of group K yet"):
+        read_groups(grid, ["K"])
