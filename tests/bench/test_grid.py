@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from in2r.bench.grid import cell_config, expand, read_grid, shipped_grids
+from in2r.bench.warmups import warmup_epochs, warmup_key
 from in2r.errors import InputError
 
 SETTINGS = {"preset": "paper", "data": {"path": "somewhere"}, "noise": {"level": "caption", "ratio": 0.6}}
@@ -116,3 +117,21 @@ def test_every_grid_that_comes_with_the_package_can_be_run(name: str) -> None:
     assert made.cells
     for cell in made.cells:
         cell_config(cell)
+
+
+def test_cells_that_begin_alike_know_it() -> None:
+    rows = {
+        "in2r": {"method": {"warmup_epochs": 2}},
+        "K": {"method": {"warmup_epochs": 2, "num_neighbors": 3}},
+        "plain": {"preset": "triplet", "method": {"warmup": "sce", "warmup_epochs": 2}},
+        "sce": {"preset": "sce"},
+        "hardest": {"preset": "triplet"},
+        "wide": {"model": {"dim": 64}},
+        "none": {"method": {"warmup_epochs": 0}},
+    }
+    made = expand(grid(groups={"a": {"axes": {"row": rows}}}))
+    keys = {cell.name: warmup_key(cell_config(cell)) for cell in made.cells}
+    assert len({keys[f"a_{name}_s0"] for name in ("in2r", "K", "plain", "sce")}) == 1
+    assert len(set(keys.values())) == 4
+    assert keys["a_none_s0"] is None
+    assert [warmup_epochs(cell) for cell in made.cells] == [2, 2, 2, 0, 1, 5, 0]  # sce never ends: it has none to give

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from in2r.bench.cell import Where, placed_config
 from in2r.bench.folder import GridFolder
 from in2r.bench.grid import Cell, cell_config
-from in2r.bench.warmups import warmup_key
+from in2r.bench.warmups import warmup_epochs, warmup_key
 from in2r.config import to_dict
 from in2r.engine.device import resolve_device
 from in2r.engine.loop import Trainer
@@ -52,7 +52,10 @@ def estimate(folder: GridFolder, cells: Iterable[Cell], where: Where) -> Estimat
     """
     kinds: dict[str, _Kind | str] = {}
     seconds, faults = {}, {}
-    warm = {warmup_key(cell_config(cell)) for cell in folder.grid().cells if folder.state(cell.name) == "finished"}
+    kept: dict[str | None, int] = {}  # warm-up → epochs of it that some cell has trained
+    for cell in folder.grid().cells:
+        if folder.state(cell.name) == "finished":
+            _keep(kept, cell)
     for cell in cells:
         config = cell_config(cell)
         name = _kind_of(config)
@@ -65,14 +68,18 @@ def estimate(folder: GridFolder, cells: Iterable[Cell], where: Where) -> Estimat
         if isinstance(kind, str):
             faults[cell.name] = kind
             continue
-        work = count_work(
-            config, build_method(config.method, kind.pairs), kind.pairs, kind.dev, config.noise.ratio or 0
-        )
-        key = warmup_key(config)
-        shared = kind.rates.warmup_seconds(work) if key is not None and key in warm else 0.0
-        seconds[cell.name] = kind.rates.seconds(work) - shared
-        warm.add(key)
+        method = build_method(config.method, kind.pairs)
+        work = count_work(config, method, kind.pairs, kind.dev, config.noise.ratio or 0)
+        own = min(method.warmup()[0], config.train.epochs)
+        taken = min(kept.get(warmup_key(config), 0), own) / max(own, 1)
+        seconds[cell.name] = kind.rates.seconds(work) - taken * kind.rates.warmup_seconds(work)
+        _keep(kept, cell)
     return Estimate(seconds, faults)
+
+
+def _keep(kept: dict[str | None, int], cell: Cell) -> None:
+    key = warmup_key(cell_config(cell))
+    kept[key] = max(kept.get(key, 0), warmup_epochs(cell))
 
 
 def _kind_of(config: RunConfig) -> str:

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from in2r.config import to_dict
-from in2r.engine.run import RunFolder
+from in2r.engine.run import RunFolder, changed_settings
+from in2r.engine.settings import RunConfig, resolve
 from in2r.errors import InputError
 from in2r.files import read_json, write_text
 
@@ -64,6 +65,18 @@ def read_record(file: Path) -> Record:
         return Record(values["name"], values["seed"], values["settings"], values["result"], list(values["epochs"]))
     except (KeyError, TypeError):
         raise InputError(f"{file}: not the record of a run (name, seed, settings, result, epochs)") from None
+
+
+def require_settings(record: Record, config: RunConfig) -> None:
+    """Refuse a record that was made with other settings than these; where things lie does not count.
+
+    Raises:
+        InputError: names up to three of them.
+    """
+    changed = record.result["protocol"].get("changed_settings", [])
+    changed = [*changed, *changed_settings(to_dict(resolve(record.settings)), config)]
+    if changed:
+        raise InputError(f"record {record.name}: made with other settings than the grid has: {'; '.join(changed[:3])}")
 
 
 def read_records(folder: Path) -> dict[str, Record]:

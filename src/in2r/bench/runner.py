@@ -74,7 +74,8 @@ class Runner:
     def _fill(self) -> bool:
         """Begin what can be begun; say whether cells are left that others work on, or that wait for a warm-up."""
         states = {cell.name: self.folder.state(cell.name) for cell in self.grid.cells}
-        left = [cell for cell in self.grid.cells if states[cell.name] in ("open", "interrupted")]
+        # what was begun comes first, then by priority
+        left = [cell for state in ("interrupted", "open") for cell in self.grid.cells if states[cell.name] == state]
         busy = {
             self.keys[cell.name] for cell in self.grid.cells if states[cell.name] == "running" and self._warms(cell)
         }
@@ -84,14 +85,14 @@ class Runner:
             key = self.keys[cell.name]
             if key is not None and key in busy and not self.folder.run(cell.name).exists():
                 continue  # another cell trains the same warm-up: it will be taken over
-            if self._begin(cell):
+            if self._begin(cell) and warmup_epochs(cell):
                 busy.add(key)
         return bool(left) or "running" in states.values()
 
     def _warms(self, cell: Cell) -> bool:
-        """Say whether a running cell has not finished its warm-up."""
-        run = self.folder.run(cell.name)
-        return not run.exists() or len(run.records()) < warmup_epochs(cell)
+        """Say whether a running cell trains a warm-up that others can take over."""
+        run, epochs = self.folder.run(cell.name), warmup_epochs(cell)
+        return epochs > 0 and (not run.exists() or len(run.records()) < epochs)
 
     def _begin(self, cell: Cell) -> bool:
         lease = self.folder.claim(cell.name)

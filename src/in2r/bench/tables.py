@@ -10,10 +10,8 @@ from in2r.bench.compare import RANKED, SINGLE, Block, Line, Run, make_blocks
 from in2r.bench.grid import Cell, Grid, Group, Row, cell_config, expand, read_grid
 from in2r.bench.paper import PaperFigure, paper_figure, paper_methods
 from in2r.bench.protocols import describe
-from in2r.bench.records import Record, read_records
-from in2r.config import to_dict
-from in2r.engine.run import changed_settings
-from in2r.engine.settings import RunConfig, resolve
+from in2r.bench.records import Record, read_records, require_settings
+from in2r.engine.settings import RunConfig
 from in2r.errors import InputError
 
 
@@ -71,16 +69,13 @@ def _run(record: Record, cell: Cell, config: RunConfig) -> Run:
         raise InputError(f"{place}: is of cell {record.name}, seed {record.seed}; the grid has seed {cell.seed} here")
     try:
         protocol = record.result["protocol"]
-        settings = to_dict(resolve(record.settings))
-        changed = [*protocol.get("changed_settings", []), *changed_settings(settings, config)]
+        require_settings(record, config)
         figures = _figures(record)
         describe({record.seed: protocol})
     except (KeyError, TypeError) as error:
         raise InputError(f"{place}: not a whole record of a tested run ({error})") from None
     if not protocol["finished"]:
         raise InputError(f"{place}: of an unfinished run ({protocol['epochs_done']} epochs)")
-    if changed:
-        raise InputError(f"{place}: made with other settings than the grid has: {'; '.join(changed[:3])}")
     return Run(figures, protocol)
 
 

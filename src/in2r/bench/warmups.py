@@ -23,6 +23,7 @@ def warmup_key(config: RunConfig) -> str | None:
 
 
 def warmup_epochs(cell: Cell) -> int:
-    """Return the epochs that a cell warms up."""
+    """Return after how many epochs a cell has a warm-up for others; 0 where it has none, or one that never ends."""
     config = cell_config(cell)
-    return min(build_method(config.method, 1).warmup()[0], config.train.epochs)
+    epochs = build_method(config.method, 1).warmup()[0]
+    return epochs if epochs < config.train.epochs else 0

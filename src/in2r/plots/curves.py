@@ -19,7 +19,7 @@ COLUMNS = 4
 
 @dataclass(frozen=True)
 class Quantity:
-    """A key of the log that exists for each network, and how it is shown."""
+    """A key of the log that exists for each network, or once for both, and how it is shown."""
 
     key: str
     title: str
@@ -28,6 +28,8 @@ class Quantity:
 
 PERCENT = 100.0
 QUANTITIES = (
+    Quantity("peer_similarity_image", "peers' similarity, images"),
+    Quantity("peer_similarity_text", "peers' similarity, texts"),
     Quantity("loss_sce", "SCE loss, mean"),
     Quantity("loss_inter", "inter-modal loss, sum"),
     Quantity("loss_intra_image", "intra-modal, images, sum"),
@@ -80,12 +82,13 @@ def draw_curves(figure: "Figure", logs: Sequence[RunLog], labels: Sequence[str])
 
 
 def _has(log: RunLog, quantity: Quantity) -> bool:
-    return any(f"{quantity.key}_A" in entry for entry in log.epochs)
+    return any(f"{quantity.key}_A" in entry or quantity.key in entry for entry in log.epochs)
 
 
 def _values(log: RunLog, quantity: Quantity) -> list[list[float]]:
     """Return the quantity of A, of B and their mean, epoch by epoch; NaN where there is none."""
-    a, b = ([_number(entry.get(f"{quantity.key}_{name}"), quantity.factor) for entry in log.epochs] for name in "AB")
+    key, factor = quantity.key, quantity.factor
+    a, b = ([_number(entry.get(f"{key}_{name}", entry.get(key)), factor) for entry in log.epochs] for name in "AB")
     return [a, b, [(left + right) / 2 for left, right in zip(a, b, strict=True)]]
 
 

@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from in2r.bench.grid import Cell, Group, Row, cell_config, expand
-from in2r.bench.records import Record, read_record, read_records
-from in2r.config import read_yaml, to_dict
-from in2r.engine.run import RunFolder, changed_settings
-from in2r.engine.settings import resolve
+from in2r.bench.grid import Group, Row, cell_config, expand
+from in2r.bench.records import Record, read_record, read_records, require_settings
+from in2r.config import read_yaml
+from in2r.engine.run import RunFolder
 from in2r.errors import InputError
 from in2r.results.protocol import describe_noise
 
@@ -108,16 +107,10 @@ def read_groups(grid: str | Path, names: Iterable[str]) -> list[GroupRecords]:
         if name not in groups:
             raise InputError(f"{file}: no group {name}; groups: {', '.join(groups)}")
         cells = {cell for row in groups[name].rows for cell in row.cells.values()}
-        own = {cell: _own(records[cell], by_name[cell]) for cell in sorted(cells) if cell in records}
+        own = {cell: records[cell] for cell in sorted(cells) if cell in records}
+        for cell, record in own.items():
+            require_settings(record, cell_config(by_name[cell]))
         if not own:
             raise InputError(f"{grid}: no record of group {name} yet; `in2r bench run` makes them")
         found.append(GroupRecords(groups[name], own, len(cells) - len(own)))
     return found
-
-
-def _own(record: Record, cell: Cell) -> Record:
-    """Return the record, if it is the one of this cell."""
-    changed = changed_settings(to_dict(resolve(record.settings)), cell_config(cell))
-    if changed:
-        raise InputError(f"record {cell.name}: made with other settings than the grid has: {'; '.join(changed[:3])}")
-    return record
