@@ -110,6 +110,13 @@ def test_a_mistake_is_one_line_and_exit_2(
     assert not (tmp_path / "new").exists()
 
 
+def test_settings_are_shown_as_they_are_written(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["config", "show"]) == 0
+    shown = {line.split()[0]: line.split()[1] for line in capsys.readouterr().out.splitlines() if "." in line[:30]}
+    assert shown["noise.index"] == "null"
+    assert (shown["noise.oracle"], shown["method.memory_elite"]) == ("false", "true")
+
+
 def test_a_terminal_without_unicode_shows_what_it_can(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONPATH": str(Path(in2r.__file__).parents[1])}
     command = [sys.executable, "-m", "in2r.cli.main", "config", "show", "paper", f"data.path={tmp_path}/猫"]

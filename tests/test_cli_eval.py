@@ -85,12 +85,12 @@ def test_results_stand_whole_in_80_columns(columns: dict[str, str]) -> None:
     result = {
         "rows": {"A": row, "B": row, "ensemble": row},
         "chance": row,
-        "health": {"collapsed_ensemble": True},
+        "health": {"collapsed_A": False, "collapsed_B": True},
         "protocol": {"oracle": True, "noise": None},
     }
     heading, *lines = shown(evaluate.result_table(result, columns)).splitlines()
     assert heading.split() == " ".join(["network", *columns.values()]).split()
-    names = ["A (oracle)", "B (oracle)", "ensemble (oracle) (collapsed)"]
+    names = ["A (oracle)", "B (oracle) (collapsed)", "ensemble (oracle) (collapsed)"]
     names += ["by chance"] if columns is evaluate.RECALLS else []
     assert [line.split() for line in lines] == [[*name.split(), *[f"{longest:.1f}"] * len(columns)] for name in names]
     assert lines[2].startswith(names[2])

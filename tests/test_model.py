@@ -231,6 +231,13 @@ def test_loading_leaves_the_global_generator_alone(vectors: Path) -> None:
     assert torch.rand(1) == expected
 
 
+def test_a_model_says_what_it_takes_and_gives(words: Path) -> None:
+    model = load(words)
+    said = f"images of 8, {len(WORDS)} words -> vectors of {model.dim}, on {model.device})"
+    assert repr(model).endswith(said)
+    assert repr(model).startswith("RetrievalModel(")
+
+
 def test_another_vocabulary_is_refused(words: Path) -> None:
     other = Vocabulary([*WORDS.words[:5], "zebra", *WORDS.words[6:]])
     assert len(other) == len(WORDS)

@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import json
 
 from rich.console import Console
 from rich.table import Table
@@ -50,7 +51,14 @@ def run(args: argparse.Namespace) -> int:
         for heading in ("key", "value", "meaning and reason"):
             table.add_column(heading)
         for entry in dataclasses.fields(part):
-            value = Text(str(getattr(part, entry.name)))  # Text: brackets in a path are no markup
+            value = Text(_as_yaml(getattr(part, entry.name)))  # Text: brackets in a path are no markup
             table.add_row(f"{section.name}.{entry.name}", value, Text(entry.metadata["help"]))
         console.print(table, "")
     return 0
+
+
+def _as_yaml(value: object) -> str:
+    """Write a value as one would give it."""
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
+    return str(value)

@@ -66,7 +66,8 @@ def result_table(result: dict[str, Any], columns: dict[str, str]) -> Table:
     for name, row in result["rows"].items():
         hidden = (result["protocol"]["noise"] or {}).get("hide_original")
         oracle = " (oracle)" if result["protocol"]["oracle"] else " (analysis)" if hidden else ""
-        collapsed = " (collapsed)" if result["health"].get(f"collapsed_{name}") else ""
+        parts = "AB" if name == "ensemble" else name
+        collapsed = " (collapsed)" if any(result["health"].get(f"collapsed_{part}") for part in parts) else ""
         table.add_row(f"{name}{oracle}{collapsed}", *(f"{row[column]:.1f}" for column in columns))
     if columns is RECALLS:
         table.add_row("by chance", *(f"{result['chance'][column]:.1f}" for column in columns), style="dim")

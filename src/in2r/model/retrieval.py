@@ -48,6 +48,13 @@ class RetrievalModel:
         self._inputs, self._vocabulary = inputs, vocabulary
         self.device, self.info = device, info
 
+    def __repr__(self) -> str:
+        """Say what goes in and what comes out."""
+        inputs, networks = self._inputs, len(self._encoders)
+        texts = f"{inputs.text_dim} words" if inputs.text == "words" else f"caption vectors of {inputs.text_dim}"
+        said = f"{networks} network{'s' * (networks > 1)}, images of {inputs.image_dim}, {texts}"
+        return f"RetrievalModel({said} -> vectors of {self.dim}, on {self.device})"
+
     @property
     def dim(self) -> int:
         """Length of a vector: D of one network, 2 D of the ensemble."""
