@@ -16,6 +16,7 @@ from in2r.bench.grid import Group
 from in2r.bench.records import Record
 from in2r.bench.render import render
 from in2r.bench.tables import read_tables
+from in2r.cli.main import main as in2r
 
 ROOT = Path(__file__).parents[1]
 FOLDER = Path("benchmarks/results/flickr8k")
@@ -91,8 +92,30 @@ def block(kind: str, name: str) -> str:
     return epochs_table(group, folder.finished(), columns, digits)
 
 
+FIGURES = {
+    "flickr8k_noise.svg": ("noise", ["ratios"]),
+    "flickr8k_sensitivity.svg": ("sensitivity", ["K", "M", "lambda_intra", "gamma"]),
+}
+"""file under docs/figures → kind and groups, as `in2r plot` takes them"""
+
+
+def draw() -> None:
+    """Draw the page's figures from the same records; a group of which nothing is measured yet is left out."""
+    folder = GridFolder(ROOT / FOLDER)
+    measured = {
+        group.name
+        for group in folder.grid().groups
+        if sum(folder.record_file(name).is_file() for row in group.rows for name in row.cells.values()) > 1
+    }
+    for file, (kind, groups) in FIGURES.items():
+        shown = [part for group in groups if group in measured for part in ("--group", group)]
+        if shown and in2r(["plot", kind, str(folder.path), *shown, "--out", str(PAGE.parent / "figures" / file)]):
+            raise SystemExit(f"{file} could not be drawn")
+
+
 def main() -> int:
     """Fill the page."""
+    draw()
     pattern = re.compile(r"(<!-- (table|partition|health) (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
     page = PAGE.read_text(encoding="utf-8")
     PAGE.write_text(

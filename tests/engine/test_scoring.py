@@ -1,5 +1,6 @@
 """The partition: every pair's loss among its batch mates, and what counts as clean."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,13 +11,14 @@ from tiny_engine import settings
 from torch import Tensor
 
 from in2r.data.features import Features
-from in2r.engine.scoring import estimate_noise_rates, make_partition, score_pairs, trust_all
+from in2r.engine.scoring import estimate_noise_rates, make_partition, score_pairs, settle_loss, trust_all
 from in2r.engine.settings import PartitionConfig
 from in2r.engine.setup import open_setup
 from in2r.engine.train import start_run
 from in2r.engine.training_data import TrainingData
 from in2r.errors import InputError
 from in2r.methods.in2r import In2r, In2rConfig
+from in2r.results import score_run
 from in2r.seeds import torch_generator
 
 LOSSES = In2r(In2rConfig(), 0).sample_losses
@@ -210,6 +212,40 @@ def test_an_oracle_trusts_what_it_is_given() -> None:
 
 def run(folder: Path, data: Path, *overrides: str, preset: str = "paper") -> list[dict[str, object]]:
     return start_run(folder, settings(data, preset, "train.epochs=2", *overrides)).records()
+
+
+def two_groups(noisy: int, of: int = 400) -> torch.Tensor:
+    """Return losses of which so many lie far above the rest."""
+    rng = np.random.default_rng(noisy)
+    return torch.as_tensor(
+        np.concatenate([rng.normal(0, 1, of - noisy), rng.normal(12, 1, noisy)]), dtype=torch.float32
+    )
+
+
+@pytest.mark.parametrize(("noisy", "chosen"), [(232, "triplet-mean"), (248, "sce"), (40, "triplet-mean")])
+def test_auto_believes_the_sce_loss_where_it_calls_many_pairs_noisy(noisy: int, chosen: str) -> None:
+    losses = {"sce": two_groups(noisy), "triplet-mean": two_groups(100)}
+    config = PartitionConfig(loss="auto", threshold=0.4)
+    settled = settle_loss(losses, config)
+    assert settled == replace(config, loss=chosen)  # type: ignore[arg-type]
+    assert settle_loss(losses, PartitionConfig(loss="sce")).loss == "sce"
+    assert settle_loss(losses, replace(config, sce_from=0.0)).loss == "sce"
+
+
+def test_auto_says_what_it_took_and_both_networks_decide_for_themselves(
+    data: Path, noise: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judged = iter([20, 50])  # by A, by B
+
+    def losses(*_: object) -> dict[str, torch.Tensor]:
+        return {"sce": two_groups(next(judged), 60), "triplet-mean": two_groups(20, 60)}
+
+    monkeypatch.setattr("in2r.engine.loop.score_pairs", losses)
+    last = run(tmp_path / "run", data, f"noise.index={noise}", "partition.loss=auto")[-1]
+    assert [last["mixture"][name]["loss"] for name in "AB"] == ["triplet-mean", "sce"]  # type: ignore[index]
+    monkeypatch.undo()
+    summary = json.loads(score_run(tmp_path / "run").with_suffix(".json").read_text())
+    assert set(summary["loss"].split(" and ")) <= {"sce", "triplet-mean"}
 
 
 def test_a_threshold_that_trusts_nothing_is_said_and_the_run_goes_on(

@@ -31,7 +31,15 @@ from in2r.engine.health import Means, Truth, gradient_norms, partition_truth, re
 from in2r.engine.interrupts import Interrupts, deferred_interrupts
 from in2r.engine.order import EpochOrder
 from in2r.engine.run import RunFolder, versions
-from in2r.engine.scoring import Partition, estimate_noise_rates, loss_counts, make_partition, score_pairs, trust_all
+from in2r.engine.scoring import (
+    Partition,
+    estimate_noise_rates,
+    loss_counts,
+    make_partition,
+    score_pairs,
+    settle_loss,
+    trust_all,
+)
 from in2r.engine.settings import RunConfig
 from in2r.engine.setup import Setup
 from in2r.engine.tensorboard import TensorBoard
@@ -298,6 +306,7 @@ class Trainer:
                 losses = score_pairs(net.encoder, self.data, measure, config, self.seed, name, self.epoch)
             except InputError as error:
                 raise self._stopped(f"partition by network {name}: {error}") from None
+            config = settle_loss(losses, config)
             partition = make_partition(losses[config.loss], self.data.pairs, total, config)
         figures = {**partition.figures, **estimate_noise_rates(losses, config)}
         if self.truth is not None:

@@ -1,7 +1,7 @@
 """The partition: every training pair's loss, the mixture, the clean and the noisy set."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -90,6 +90,18 @@ def score_pairs(
         result[name] = torch.empty_like(values)
         result[name][order] = values
     return result
+
+
+def settle_loss(losses: dict[str, Tensor], config: PartitionConfig) -> PartitionConfig:
+    """Decide which per-sample loss makes the partition, where that is left to the losses (`partition.loss=auto`).
+
+    The sce loss is bounded and spreads its clean pairs wide, so that it calls at least a third of any data noisy; what
+    it says is near the truth only where much is noisy. The hinge averaged over negatives is the other way round.
+    """
+    if config.loss != "auto":
+        return config
+    enough = _fit(losses["sce"], config).noise_rate >= config.sce_from
+    return replace(config, loss="sce" if enough else "triplet-mean")
 
 
 def make_partition(losses: Tensor, pairs: Tensor, total: int, config: PartitionConfig) -> Partition:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from in2r.engine.health import Truth, partition_truth
 from in2r.engine.run import RunFolder
-from in2r.engine.scoring import Partition, estimate_noise_rates, make_partition, score_pairs
+from in2r.engine.scoring import Partition, estimate_noise_rates, make_partition, score_pairs, settle_loss
 from in2r.engine.setup import Setup
 from in2r.engine.train import reopen
 from in2r.files import atomic_path, write_json
@@ -29,6 +29,8 @@ class _Judgement:
     """One network's view of all N training pairs."""
 
     losses: dict[str, Tensor]
+    loss: str
+    """the one that the partition was made from"""
     partition: Partition
 
 
@@ -62,10 +64,9 @@ def score_run(path: str | Path, *, device: str | None = None, force: bool = Fals
     judgements = {}
     for name, encoder in best.encoders.items():
         losses = score_pairs(encoder, data, method.sample_losses, setup.config.partition, setup.config.train.seed)
-        chosen = losses[setup.config.partition.loss]
-        judgements[name] = _Judgement(
-            losses, make_partition(chosen, data.pairs, len(data.pairs), setup.config.partition)
-        )
+        config = settle_loss(losses, setup.config.partition)
+        partition = make_partition(losses[config.loss], data.pairs, len(data.pairs), config)
+        judgements[name] = _Judgement(losses, config.loss, partition)
     file = folder.path / "scores.csv"
     _write_table(file, setup, data.image_of_pair, judgements)
     summary = {
@@ -89,7 +90,9 @@ def _mean(judgements: dict[str, _Judgement]) -> Tensor:
     return torch.stack([judgement.partition.clean_prob for judgement in judgements.values()]).mean(0)
 
 
-def _worst_first(judgements: dict[str, _Judgement], loss: str) -> Tensor:
+def _worst_first(judgements: dict[str, _Judgement]) -> Tensor:
+    """Order pairs by clean probability, and where that is equal by the loss behind it."""
+    loss = next(iter(judgements.values())).loss
     losses = torch.stack([judgement.losses[loss] for judgement in judgements.values()]).mean(0)
     by_loss = torch.argsort(losses, descending=True, stable=True)
     return by_loss[torch.argsort(_mean(judgements)[by_loss], stable=True)]
@@ -104,7 +107,7 @@ def _write_table(file: Path, setup: Setup, image_of_pair: Tensor, judgements: di
         for loss, values in judgement.losses.items():
             figures[f"loss_{loss}_{name}"] = values.tolist()
     images = image_of_pair.tolist()
-    order = _worst_first(judgements, setup.config.partition.loss).tolist()
+    order = _worst_first(judgements).tolist()
     places = setup.source.caption_places("train", range(len(images)))
     with atomic_path(file) as temporary, temporary.open("w", encoding="utf-8", newline="") as out:
         writer = csv.writer(out, lineterminator="\n")
@@ -121,7 +124,7 @@ def _summary(judgements: dict[str, _Judgement], setup: Setup) -> dict[str, Any]:
     rates = {name: by_loss[f"estimated_noise_rate_{RATE_LOSS}"] for name, by_loss in found.items()}
     return {
         "pairs": len(setup.train.image_of_caption),
-        "loss": setup.config.partition.loss,
+        "loss": " and ".join(dict.fromkeys(judgement.loss for judgement in judgements.values())),
         "estimated_noise_rate": {**rates, "mean": sum(rates.values()) / len(rates)},
         "networks": {name: {**judgement.partition.figures, **found[name]} for name, judgement in judgements.items()},
     }
