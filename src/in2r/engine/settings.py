@@ -62,8 +62,8 @@ class PartitionConfig:
     )
     sce_from: float = key(
         0.6,
-        "loss auto: share of noisy pairs by the sce loss from which that loss is taken (it says 0.51 at 40 % noise, 0.66 "
-        "at 60 %; up to 40 % triplet-mean is within 0.02 of the truth: docs/results.md)",
+        "loss auto: share of noisy pairs by the sce loss from which that loss is taken (it says 0.51 at 40 % noise, "
+        "0.66 at 60 %; up to 40 % triplet-mean is within 0.02 of the truth: docs/results.md)",
         low=0,
         high=1,
     )
