@@ -169,6 +169,17 @@ def test_a_cell_that_someone_holds_is_left_to_them_and_a_plan_starts_nothing(
     assert GridFolder(path).state("rows_none_s0") == "running"
 
 
+def test_a_run_that_someone_works_on_without_a_lease_is_waited_for(data_root: Path, tmp_path: Path) -> None:
+    file, path = write_grid(tmp_path / "grid.yaml"), tmp_path / "grid"
+    with GridFolder(path).run("rows_none_s0").locked():
+        runner = start(path, data_root, str(file), "--out", str(path))
+        wait((path / "records" / "rows_all_s0.json").is_file)  # the other cell goes on meanwhile
+        assert GridFolder(path).state("rows_none_s0") != "broken"
+    said, _ = runner.communicate(timeout=250)
+    assert runner.returncode == 0, said
+    assert "rows_none_s0" in GridFolder(path).finished()
+
+
 def test_other_settings_for_a_cell_that_was_run_are_refused(
     data_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from in2r.bench.cell import BROKEN, STOPPED, Where, command
+from in2r.bench.cell import BROKEN, IN_USE, STOPPED, Where, command
 from in2r.bench.folder import Fault, GridFolder
 from in2r.bench.grid import Cell, Grid, cell_config
 from in2r.bench.leases import Lease
@@ -51,6 +51,7 @@ class Runner:
         self.keys = {cell.name: warmup_key(cell_config(cell)) for cell in self.grid.cells}
         self._running: list[_Job] = []
         self._tries: dict[str, int] = {}
+        self._not_before: dict[str, float] = {}
 
     def run(self) -> bool:
         """Work until nothing is left to do; False where a cell is broken.
@@ -85,6 +86,8 @@ class Runner:
             key = self.keys[cell.name]
             if key is not None and key in busy and not self.folder.run(cell.name).exists():
                 continue  # another cell trains the same warm-up: it will be taken over
+            if time.monotonic() < self._not_before.get(cell.name, 0):
+                continue
             if self._begin(cell) and warmup_epochs(cell):
                 busy.add(key)
         return bool(left) or "running" in states.values()
@@ -126,7 +129,9 @@ class Runner:
 
     def _note_end(self, job: _Job) -> None:
         name, status = job.cell.name, job.process.returncode
-        silent = status not in (0, BROKEN, STOPPED)
+        if status == IN_USE:  # a process that lost its lease has not noticed yet, or one that never had any
+            self._not_before[name] = time.monotonic() + self.folder.expires
+        silent = status not in (0, BROKEN, IN_USE, STOPPED)
         if silent and (status == -signal.SIGKILL or self._tries[name] >= TRIES):
             self._say_broken(name, status)
         job.lease.release()
