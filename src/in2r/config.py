@@ -167,10 +167,23 @@ def _describe(option: Any) -> str:
     return names.get(option, str(option))
 
 
+class _DistinctKeys(yaml.SafeLoader):
+    """Refuses a key that stands twice in a mapping, of which PyYAML would silently take the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """Make a mapping, unless a key comes twice."""
+        self.flatten_mapping(node)
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        for number, (key, (place, _)) in enumerate(zip(keys, node.value, strict=True)):
+            if key in keys[:number]:
+                raise yaml.constructor.ConstructorError(None, None, f"`{key}` stands twice", place.start_mark)
+        return super().construct_mapping(node, deep)
+
+
 def read_yaml(path: str | Path) -> dict[str, Any]:
     """Read a YAML file that holds one mapping; `InputError` names file and line."""
     try:
-        value = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        value = yaml.load(Path(path).read_text(encoding="utf-8"), _DistinctKeys)
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:

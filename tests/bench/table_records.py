@@ -55,7 +55,7 @@ def make_record(
         "finished": True,
         "epochs_done": 2,
         "steps_per_network": {"A": 10, "B": 12},
-        "selection": {"rule": "highest dev rSum"},
+        "selection": {"rule": "highest dev rSum", "epoch": 3},
         "trained": {
             "created": "2026-01-02T00:00:00+00:00",
             "versions": {"torch": "2.9"},
@@ -73,7 +73,7 @@ def make_record(
             **evaluated,
         },
     }
-    rows = {"A": _row(single - 1), "B": _row(single + 1), "ensemble": _row(rsum)}
+    rows = {"A": make_row(single - 1), "B": make_row(single + 1), "ensemble": make_row(rsum)}
     first = {"epoch": 1, "seconds": 0.25 * seconds, **({"taken_over": 1} if taken_over else {})}
     return Record(
         cell.name,
@@ -84,7 +84,7 @@ def make_record(
     )
 
 
-def _row(rsum: float) -> dict[str, float]:
+def make_row(rsum: float) -> dict[str, float]:
     return {f"{way}_r{k}": rsum / 6 for way in ("i2t", "t2i") for k in (1, 5, 10)} | {"rsum": rsum}
 
 

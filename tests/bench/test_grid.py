@@ -71,9 +71,18 @@ def test_a_point_may_take_another_preset_and_the_base_its_settings_from_the_comm
         ({"groups": {"a": {"axis": {}}}}, "group a: unknown key `axis`"),
         (
             {"groups": {"a": {"axes": {"b": 3}}}},
-            "group a: axis b must hold a list of values or labelled settings, got 3",
+            "group a, axis b: must hold a list of values or labelled settings, got 3",
         ),
-        ({"groups": {"a": {"axes": {"b": {"c": 3}}}}}, "group a, axis b: c must hold settings, got 3"),
+        ({"groups": {"a": {"axes": {"b": {"c": 3}}}}}, "group a, axis b, c: settings must be keys and values, got 3"),
+        ({"groups": {"a": {"axes": {"b": {"c": False}}}}}, "settings must be keys and values, got False"),
+        ({"groups": {"a": {"axes": {"b": {False: {}}}}}}, "YAML reads a label as False; put it in quotes"),
+        ({"groups": {"a": {"axes": {"b": {None: {}}}}}}, "YAML reads a label as None; put it in quotes"),
+        ({"groups": {"a": {"axes": {"b": {1: {}, "1": {}}}}}}, "group a, axis b: 1 stands twice"),
+        ({"groups": {"a": {"axes": {"method.gamma": [1, 1.0]}}}}, "axis method.gamma: 1 stands twice"),
+        ({"groups": {"a": {"axes": {"b": {"c": {"train": {"seed": 3}}}}}}}, "train.seed has no place in settings"),
+        ({"settings": []}, "settings must be keys and values, got"),
+        ({"settings": {**SETTINGS, "noise": 5}}, "cell rows_none_s0: .*`noise` must be a section"),
+        ({"settings": {**SETTINGS, "method": 5}}, "group rows, none: configuration: `method` is 5"),
         ({"seeds": [0, 0]}, r"`seeds` must be distinct whole numbers, such as \[0, 1, 2\], got \[0, 0\]"),
         ({"seeds": 3}, "`seeds` must be distinct whole numbers"),
         ({"folds": 0}, "`folds` must be a whole number from 1, got 0"),
@@ -94,6 +103,10 @@ def test_a_point_may_take_another_preset_and_the_base_its_settings_from_the_comm
                 }
             },
             "two cells would be named a_y2_s0",
+        ),
+        (
+            {"groups": {"a": {"axes": {"x": {"y": {}}}, "paper": {"dataset": "x", "noise": "y", "rows": {}}}}},
+            "`noise` of `paper` must be a ratio, got 'y'",
         ),
         (
             {"groups": {"a": {"axes": {"x": {"y": {}}}, "paper": {"dataset": "flickr30k", "rows": {"z": "IN2R"}}}}},
@@ -135,3 +148,19 @@ def test_cells_that_begin_alike_know_it() -> None:
     assert len(set(keys.values())) == 4
     assert keys["a_none_s0"] is None
     assert [warmup_epochs(cell) for cell in made.cells] == [2, 2, 2, 0, 1, 5, 0]  # sce never ends: it has none to give
+
+
+def test_labels_stay_apart_and_numbers_are_what_they_were() -> None:
+    labels = {"λ": {"method": {"gamma": 2}}, "γ": {"method": {"gamma": 3}}}
+    values = grid(groups={"a": {"axes": {"x": labels, "method.epsilon": [0.12345671, 0.12345672]}, "baseline": "λ"}})
+    made = expand(values)
+    assert len({cell.name for cell in made.cells}) == 4
+    assert made.groups[0].rows[0].labels == ("λ", "0.12345671")
+    assert expand(grid(groups={"a": {"axes": {"method.gamma": [0.5, 1.0]}, "baseline": 1.0}})).groups[0].baseline == "1"
+
+
+def test_a_key_that_stands_twice_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "grid.yaml"
+    file.write_text("groups:\n  a: {axes: {x: {y: {}}}}\n  a: {axes: {x: {z: {}}}}\n")
+    with pytest.raises(InputError, match=r"`a` stands twice.*line 3"):
+        read_grid(file)

@@ -49,6 +49,48 @@ def test_a_lease_that_nobody_touches_runs_out_and_one_takes_it(tmp_path: Path) -
     assert not lost.file.exists()
 
 
+def test_the_owners_span_counts_and_a_lease_from_the_future_is_nobodys(tmp_path: Path) -> None:
+    long = claim(tmp_path, "cell", 600)
+    assert long is not None
+    age(long, 300)
+    assert claim(tmp_path, "cell", 4) is None
+    age(long, -3600)
+    assert claim(tmp_path, "cell", 4) is not None
+
+
+@pytest.mark.parametrize("content", ["null", "{", "[1]", "\x00"])
+def test_a_damaged_lease_is_a_lease_until_it_runs_out(tmp_path: Path, content: str) -> None:
+    lease = claim(tmp_path, "cell", LONG)
+    assert lease is not None
+    lease.file.write_text(content)
+    assert claim(tmp_path, "cell", LONG) is None
+    age(lease, LONG + 10)
+    assert claim(tmp_path, "cell", LONG) is not None
+
+
+def test_a_heartbeat_outlives_a_file_system_that_does_not_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lease = claim(tmp_path, "cell", 1.2)
+    assert lease is not None
+    lost: list[str] = []
+    answers = iter([OSError("stale"), True, *[OSError("gone")] * 99])
+
+    def renew(self: Lease) -> bool:
+        answer = next(answers)
+        if isinstance(answer, OSError):
+            raise answer
+        return bool(answer)
+
+    monkeypatch.setattr(Lease, "renew", renew)
+    beat = Heartbeat(lease, lambda: lost.append("lost"), lambda: True)
+    time.sleep(0.7)  # two beats
+    assert not lost
+    beat._thread.join(10)
+    assert lost == ["lost"]
+    assert len(list(answers)) < 98  # it was asked more than once more
+
+
 def test_one_who_looked_too_long_gets_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between its look and its claim another has taken, released and a third has taken the cell."""
     stale = claim(tmp_path, "cell", LONG)
@@ -97,7 +139,7 @@ def test_a_heartbeat_keeps_a_lease_and_hears_of_its_loss(tmp_path: Path) -> None
     lease = claim(tmp_path, "cell", 0.4)
     assert lease is not None
     lost: list[str] = []
-    beat = Heartbeat(lease, lambda: lost.append("lost"), 0.4, lambda: True)
+    beat = Heartbeat(lease, lambda: lost.append("lost"), lambda: True)
     time.sleep(1)
     assert holder(tmp_path, "cell", 0.4) is not None
     assert not lost
@@ -105,9 +147,9 @@ def test_a_heartbeat_keeps_a_lease_and_hears_of_its_loss(tmp_path: Path) -> None
     age(lease, 10)
     other = claim(tmp_path, "cell", 0.4)
     assert other is not None
-    beat = Heartbeat(lease, lambda: lost.append("lost"), 0.1, lambda: True)
+    beat = Heartbeat(lease, lambda: lost.append("lost"), lambda: True)
     beat._thread.join(10)
     assert lost == ["lost"]
-    beat = Heartbeat(other, lambda: lost.append("unwanted"), 0.1, lambda: False)
+    beat = Heartbeat(other, lambda: lost.append("unwanted"), lambda: False)
     beat._thread.join(10)
     assert lost == ["lost", "unwanted"]

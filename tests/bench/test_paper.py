@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from in2r.bench.paper import TITLES, paper_figure, paper_methods
+from in2r.bench.paper import TITLES, paper_figure, paper_methods, require_paper_rows
+from in2r.errors import InputError
 
 
 def test_sum_of_the_recalls_beside_the_printed_one() -> None:
@@ -54,6 +55,16 @@ def test_methods_of_a_data_set() -> None:
     assert paper_figure("flickr30k", 0.8, "ESC") is None  # the paper has no such row
     assert "PC2" not in paper_methods("flickr30k")
     assert all(paper_methods(dataset) for dataset in TITLES)
+
+
+def test_unknown_rows_are_refused_with_the_known_ones() -> None:
+    require_paper_rows("cc152k", ["IN2R", "PC2"])
+    with pytest.raises(
+        InputError, match=r"^the paper has no data set f30k; it has flickr30k, mscoco_1k_5fold, cc152k$"
+    ):
+        require_paper_rows("f30k", [])
+    with pytest.raises(InputError, match=r"^the paper has no figure of PC2 on flickr30k; it has NCR, BiCro, .*, IN2R"):
+        require_paper_rows("flickr30k", ["IN2R", "PC2"])
 
 
 def test_every_row_is_the_papers(shared: Path) -> None:

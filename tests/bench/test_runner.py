@@ -13,8 +13,10 @@ from typing import Any
 import pytest
 import yaml
 
-from in2r.bench.folder import GridFolder
-from in2r.bench.grid import expand
+from in2r.bench import runner
+from in2r.bench.cell import BROKEN
+from in2r.bench.folder import Fault, GridFolder
+from in2r.bench.grid import Cell, expand
 from in2r.bench.leases import claim
 from in2r.cli.main import main
 from in2r.engine.checkpoint import load_tensors
@@ -93,60 +95,86 @@ def test_two_runners_share_a_grid_and_one_that_is_killed_is_replaced(data_root: 
     assert main(["bench", "table", str(path), "--format", "csv"]) == 0
 
 
+def test_cells_that_cannot_be_begun_are_told_and_left_open(
+    data_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, path = write_grid(tmp_path / "grid.yaml"), tmp_path / "grid"
+    asked = ["bench", "run", str(file), "--out", str(path), "--data"]
+    assert main([*asked, str(tmp_path)]) == 1
+    said = capsys.readouterr().out
+    assert "cannot begin rows_none_s0 and 1 more: " in said
+    assert "tiny: no such folder" in said
+    assert "begun" not in said
+    assert {GridFolder(path).state(cell.name) for cell in GridFolder(path).grid().cells} == {"open"}
+
+
 def test_a_broken_cell_is_told_and_retried_on_demand(
     data_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     root = tmp_path / "data"
     shutil.copytree(data_root, root)
-    (root / "tiny" / "train_vecs.npy").rename(root / "away.npy")
+    (root / "tiny" / "test_vecs.npy").rename(root / "away.npy")  # missed when the training is done
     file, path = write_grid(tmp_path / "grid.yaml"), tmp_path / "grid"
     asked = ["bench", "run", str(file), "--out", str(path), "--data", str(root)]
     assert main([*asked, "--jobs", "2"]) == 1
-    said = capsys.readouterr().out
-    assert "cannot begin rows_none_s0 and 1 more: " in said
-    assert "broken      rows_all_s0" in said
-    assert "train_vecs.npy" in GridFolder(path).fault("rows_all_s0").error
+    assert "broken      rows_all_s0" in capsys.readouterr().out
+    assert "test_vecs.npy" in GridFolder(path).fault("rows_all_s0").error
     assert main(["bench", "status", str(path)]) == 0
     assert "broken" in capsys.readouterr().out
-    (root / "away.npy").rename(root / "tiny" / "train_vecs.npy")
+    (root / "away.npy").rename(root / "tiny" / "test_vecs.npy")
     assert main(asked) == 1  # not of itself
     assert "begun" not in capsys.readouterr().out
+    assert main([*asked, "--retry", "--plan"]) == 0
+    assert GridFolder(path).state("rows_all_s0") == "broken"  # a plan changes nothing
     assert main([*asked, "--retry"]) == 0
-    assert {cell: GridFolder(path).state(cell) for cell in ("rows_none_s0", "rows_all_s0")} == {
-        "rows_none_s0": "finished", "rows_all_s0": "finished",
-    }  # fmt: skip
+    assert {GridFolder(path).state(cell) for cell in ("rows_none_s0", "rows_all_s0")} == {"finished"}
+    GridFolder(path).record_file("rows_all_s0").unlink()  # to have it tested again
+    assert main(asked) == 0
+    assert GridFolder(path).state("rows_all_s0") == "finished"
+
+
+def test_a_runner_stops_where_cell_after_cell_breaks(
+    data_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, path = write_grid(tmp_path / "grid.yaml", (0, 1, 2)), tmp_path / "grid"
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+
+    def broken_start(folder: GridFolder, cell: Cell, *_: Any) -> "subprocess.Popen[bytes]":
+        folder.write_fault(cell.name, Fault("no such device", ""))
+        return subprocess.Popen([sys.executable, "-c", f"raise SystemExit({BROKEN})"])
+
+    monkeypatch.setattr(runner, "start", broken_start)
+    assert main(["bench", "run", str(file), "--out", str(path), "--data", str(data_root)]) == 2
+    assert "3 cells in a row broke before their first epoch" in capsys.readouterr().err
+    states = [GridFolder(path).state(cell.name) for cell in GridFolder(path).grid().cells]
+    assert states == ["broken"] * 3 + ["open"] * 3
 
 
 def test_a_cell_that_the_system_kills_is_broken_and_the_others_go_on(data_root: Path, tmp_path: Path) -> None:
     # enough epochs that it is still under way when it is killed
     file = write_grid(tmp_path / "grid.yaml", all={"train": {"epochs": 300}})
     path = tmp_path / "grid"
-    runner = start(path, data_root, str(file), "--out", str(path), "--jobs", "2")
+    started = start(path, data_root, str(file), "--out", str(path), "--jobs", "2")
     log = path / "cells" / "rows_all_s0" / "log.jsonl"
     wait(log.is_file)
     [lease] = [json.loads(file.read_text()) for file in (path / "leases").glob("rows_all_s0.*")]
-    os.kill(process_of("rows_all_s0"), signal.SIGKILL)
-    said, _ = runner.communicate(timeout=250)
-    assert runner.returncode == 1
-    assert lease["pid"] == runner.pid
+    assert lease["pid"] == started.pid
+    os.kill(int((path / "cells" / "rows_all_s0" / "lock").read_text()), signal.SIGKILL)
+    said, _ = started.communicate(timeout=250)
+    assert started.returncode == 1
     assert "killed by SIGKILL, as the system does when memory runs out" in GridFolder(path).fault("rows_all_s0").error
     assert "finished    rows_none_s0" in said
-
-
-def process_of(cell: str) -> int:
-    found = subprocess.run(["pgrep", "-f", f"in2r.bench.cell .* {cell} "], capture_output=True, text=True, check=True)
-    return int(found.stdout.split()[0])
 
 
 def test_an_interrupted_grid_saves_and_goes_on(data_root: Path, tmp_path: Path) -> None:
     file = write_grid(tmp_path / "grid.yaml", all={"train": {"epochs": 12}})
     path = tmp_path / "grid"
-    runner = start(path, data_root, str(file), "--out", str(path), "--jobs", "2")
+    started = start(path, data_root, str(file), "--out", str(path), "--jobs", "2")
     log = path / "cells" / "rows_all_s0" / "log.jsonl"
     wait(log.is_file)
-    runner.send_signal(signal.SIGINT)
-    said, _ = runner.communicate(timeout=100)
-    assert runner.returncode == 130
+    started.send_signal(signal.SIGINT)
+    said, _ = started.communicate(timeout=100)
+    assert started.returncode == 130
     assert f"`in2r bench run {path}` goes on with it" in said
     folder = GridFolder(path)
     assert folder.state("rows_all_s0") in ("interrupted", "finished")  # at once: the lease was given back
@@ -160,11 +188,19 @@ def test_a_cell_that_someone_holds_is_left_to_them_and_a_plan_starts_nothing(
     data_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file, path = write_grid(tmp_path / "grid.yaml"), tmp_path / "grid"
-    assert main(["bench", "run", str(file), "--out", str(path), "--data", str(data_root), "--plan"]) == 0
+    two = tmp_path / "two.yaml"
+    groups = {name: {"axes": {"row": {name: ROWS[row]}}} for name, row in (("a", "none"), ("b", "all"))}
+    two.write_text(yaml.safe_dump({"settings": SETTINGS, "groups": groups}, sort_keys=False))
+    asked = ["bench", "run", str(file), "--out", str(path), "--data", str(data_root)]
+    assert main([*asked, "--plan"]) == 0
     said = capsys.readouterr().out
     assert "2 cells (2 open)" in said
     assert "time: about" in said
     assert not (path / "cells").exists()
+    assert main(["bench", "run", str(path), "--data", str(data_root), "--plan", "--group", "rows", "--seed", "0"]) == 0
+    assert "for 2 cells" in capsys.readouterr().out
+    assert main(["bench", "run", str(two), "--out", str(tmp_path / "two"), *asked[5:], "--plan", "--group", "b"]) == 0
+    assert "for 1 cell\n" in capsys.readouterr().out
     claim(GridFolder(path).leases, "rows_none_s0")
     assert GridFolder(path).state("rows_none_s0") == "running"
 
@@ -172,11 +208,11 @@ def test_a_cell_that_someone_holds_is_left_to_them_and_a_plan_starts_nothing(
 def test_a_run_that_someone_works_on_without_a_lease_is_waited_for(data_root: Path, tmp_path: Path) -> None:
     file, path = write_grid(tmp_path / "grid.yaml"), tmp_path / "grid"
     with GridFolder(path).run("rows_none_s0").locked():
-        runner = start(path, data_root, str(file), "--out", str(path))
+        started = start(path, data_root, str(file), "--out", str(path))
         wait((path / "records" / "rows_all_s0.json").is_file)  # the other cell goes on meanwhile
         assert GridFolder(path).state("rows_none_s0") != "broken"
-    said, _ = runner.communicate(timeout=250)
-    assert runner.returncode == 0, said
+    said, _ = started.communicate(timeout=250)
+    assert started.returncode == 0, said
     assert "rows_none_s0" in GridFolder(path).finished()
 
 
@@ -193,6 +229,23 @@ def test_other_settings_for_a_cell_that_was_run_are_refused(
         capsys.readouterr().err
     )
     assert (path / "grid.yaml").read_text() == before
+    (path / "grid.yaml").write_text(before.replace("epochs: 2", "epochs: 3"))  # by hand
+    assert main(["bench", "run", str(path)]) == 2
+    assert "train.epochs (2, now 3)" in capsys.readouterr().err
+    (path / "grid.yaml").write_text(before)
+    folds = yaml.safe_load(file.read_text())
+    (tmp_path / "folds.yaml").write_text(yaml.safe_dump({**folds, "folds": 5}, sort_keys=False))
+    assert main(["bench", "run", str(tmp_path / "folds.yaml"), *asked[3:]]) == 2
+    assert "cell rows_none_s0 was tested with folds 1, the grid asks for 5 now" in capsys.readouterr().err
+    first = {"groups": {"first": {"axes": {"row": {"everything": {}}}}, **folds["groups"]}}
+    (tmp_path / "first.yaml").write_text(yaml.safe_dump({**folds, **first}, sort_keys=False))
+    assert main(["bench", "run", str(tmp_path / "first.yaml"), *asked[3:]]) == 2
+    assert "cell rows_all_s0, which was run, would be named first_everything_s0" in capsys.readouterr().err
+    fewer = {**folds, "groups": {"rows": {"axes": {"row": {"all": {}}}}}}
+    (tmp_path / "fewer.yaml").write_text(yaml.safe_dump(fewer, sort_keys=False))
+    assert main(["bench", "run", str(tmp_path / "fewer.yaml"), *asked[3:], "--plan"]) == 2
+    assert "cell rows_none_s0, which was run, would be gone from the grid" in capsys.readouterr().err
+    assert (path / "grid.yaml").read_text() == before
     more = write_grid(tmp_path / "more.yaml", mean={"method": {"rectifier": "mean"}})
     assert main(["bench", "run", str(more), *asked[3:]]) == 0  # more of it is welcome
     assert "begun       rows_mean_s0" in capsys.readouterr().out
@@ -202,16 +255,23 @@ def test_foreign_index_files_are_named_by_ratio_and_seed(data_root: Path, tmp_pa
     from in2r.bench.cell import Where, placed_config
 
     values = yaml.safe_load(write_grid(tmp_path / "grid.yaml", (4,)).read_text())
-    values["settings"]["noise"]["index"] = "files/{level}_{ratio}_{seed}.npy"
+    values["settings"]["noise"]["index"] = "files/{level}_{ratio}_{seed}_{other}.npy"
+    values["settings"]["data"]["vocabulary"] = "words.json"
     [cell, _] = expand(values).cells
     config = placed_config(GridFolder(tmp_path / "grid"), cell, Where(str(data_root)))
-    assert config.noise.index == str(data_root / "files" / "caption_0.4_4.npy")
+    assert config.noise.index == str(data_root / "files" / "caption_0.4_4_{other}.npy")
+    assert config.data.vocabulary == str(data_root / "words.json")
     assert config.data.path == str(data_root / "tiny")
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (
+            ["run", "ablations", "--out", "{}", "--group", "components", "--group", "x"],
+            "--group x: the grid has components",
+        ),
+        (["run", "ablations", "--out", "{}", "--seed", "7"], "--seed 7: no cell of the grid has it"),
         (["run", "nothing", "--out", "{}"], "nothing: neither a file nor a grid"),
         (["run", "nothing"], "--out is missing"),
         (["run", "{}"], "not the folder of a grid"),

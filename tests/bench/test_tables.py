@@ -3,15 +3,19 @@
 import csv
 import io
 import json
+import sys
+from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import ttest_rel
-from table_records import grid_values, make_grid, make_record, records_of
+from table_records import grid_values, make_grid, make_record, make_row, records_of
 
 from in2r.bench.compare import RSUM, SINGLE, Difference, Spread, paired_difference, spread
 from in2r.bench.grid import Grid
@@ -152,7 +156,7 @@ def test_every_part_of_the_protocol_separates() -> None:
         for name, value in (("fingerprint", "e" * 64), ("captions_as", "words"), ("dev_rule", "ncr"))
     ]
     changes += [{"noise": {**protocol["noise"], name: "image"}} for name in ("level", "sha256")]
-    changes += [{"noise": None}, {"selection": {"rule": "last epoch"}}]
+    changes += [{"noise": None}, {"selection": {"rule": "last epoch", "epoch": 3}}]
     changes += [{"noise": {**protocol["noise"], name: 0.5}} for name in ("realised", "nominal")]
     for change in changes:
         records = {**base, "main_top1_s0": with_result(base["main_top1_s0"], **change)}
@@ -195,6 +199,35 @@ def test_truth_is_marked_and_never_best() -> None:
     assert "\\textit{oracle \\dag{}}" in render([table], "latex", "x")
 
 
+@pytest.mark.parametrize("when", ["training", "now"])
+def test_forced_is_marked_and_never_best(when: str) -> None:
+    axes = {"rectifier": {**RECTIFIERS, "mean": {"method": {"rectifier": "mean"}}}}
+    grid = make_grid(axes, baseline="none")
+    records = records_of(grid, {**ALL, "main_mean_s0": 400.0, "main_mean_s1": 400.0})
+    whole = {"training": [], "now": []}
+    records = {
+        name: with_result(record, forced=whole) for name, record in records.items() if name != "main_none_s0"
+    } | {
+        "main_none_s0": records["main_none_s0"]  # of an older in2r
+    }
+    assert [line.is_ranked for line in only(grid, records).blocks[0].lines] == [True, True, True]
+    records["main_mean_s1"] = with_result(
+        records["main_mean_s1"], forced={**whole, when: ["data.path", "the dev split"]}
+    )
+    table = only(grid, records)
+    (block,) = table.blocks
+    assert [line.is_ranked for line in block.lines] == [True, True, False]
+    assert block.best[RSUM] == 307.0
+    markdown = render([table], "md", "x")
+    assert "| *mean §* | *2 of 2* |" in markdown
+    assert "§ FORCED: trained or tested in spite of changed data or settings, and never ranked." in markdown
+    assert "\\textit{mean \\S{}}" in render([table], "latex", "x")
+    lines = {line["cell"]: line for line in csv.DictReader(io.StringIO(render([table], "csv", "x")))}
+    assert {name: line["forced"] for name, line in lines.items() if line["is_forced"] == "1"} == {
+        "main_mean_s0": "", "main_mean_s1": "data.path; the dev split",
+    }  # fmt: skip
+
+
 def test_rows_that_lack_a_seed_are_not_ranked() -> None:
     axes = {"rectifier": {**RECTIFIERS, "mean": {"method": {"rectifier": "mean"}}}}
     grid = make_grid(axes, baseline="none")
@@ -202,6 +235,45 @@ def test_rows_that_lack_a_seed_are_not_ranked() -> None:
     assert [line.is_ranked for line in block.lines] == [True, True, False]
     assert block.best[RSUM] == 307.0
     assert block.lines[2].differences[RSUM] == Difference(90.0, None, None, 1)
+
+
+def test_means_over_other_seeds_are_pointed_out() -> None:
+    said = "In brackets: means over fewer seeds than other rows have; compare such rows by paired differences only."
+    grid = make_grid(baseline="none")
+    less = {name: rsum for name, rsum in ALL.items() if name != "main_top1_s1"}
+    table = only(grid, records_of(grid, less))
+    assert said in notes(table, "x")
+    top1 = next(line for line in render([table], "md", "x").splitlines() if line.startswith("| top1"))
+    assert f"({ALL['main_top1_s0']:.1f})" in top1
+    assert said not in notes(only(grid, records_of(grid, ALL)), "x")
+    assert said not in notes(only(grid, records_of(grid, {"main_none_s0": 300.0})), "x")  # beside nothing measured
+    axes = {"rectifier": RECTIFIERS, "noise.ratio": [0.2, 0.6]}  # another ratio is another block
+    grid = make_grid(axes)
+    names = [f"main_{row}_{cell}" for row in RECTIFIERS for cell in ("0.2_s0", "0.2_s1", "0.6_s0")]
+    cells = {cell.name: cell for cell in grid.cells}
+    records = {name: make_record(cells[name], 300.0, realised=float(name.split("_")[2])) for name in names}
+    assert said not in notes(only(grid, records), "x")
+
+
+def test_the_selected_epoch_and_what_was_no_cotraining_are_said() -> None:
+    grid = make_grid(seeds=[0, 1], baseline="none")
+    records = records_of(grid, ALL)
+    early = records["main_none_s0"]  # five epochs of warm-up
+    early.result["protocol"]["selection"]["epoch"] = 5
+    records["main_none_s1"].result["protocol"]["selection"]["epoch"] = 6
+    alone = {"phase": "co-training", "single_mode_A": 1.0, "clean_fraction_A": 1.0}
+    records["main_top1_s0"].epochs[1] |= {**alone, "single_mode_B": 1.0, "clean_fraction_B": 0.5}
+    records["main_top1_s1"].epochs[1] |= {**alone, "single_mode_B": 1.0, "clean_fraction_B": 1.0}
+    table = only(grid, records)
+    text = render([table], "md", "x")
+    assert "| 5w, 6 |" in text
+    assert "top1 ¶" in text
+    assert "none ¶" not in text
+    said = notes(table, "x")
+    assert any(note.startswith("¶ top1: in 1.5 of 2 epochs of co-training the pairs formed one group") for note in said)
+    assert any(
+        note.startswith("Epoch: the one that dev selected, by seed; w: it is one of the warm-up") for note in said
+    )
 
 
 def test_what_looks_equal_is_equally_best() -> None:
@@ -250,8 +322,92 @@ def test_foreign_records_are_refused() -> None:
     )
     assert "train.seed (0, now 1)" in refusal(with_result(record, changed_settings=["train.seed (0, now 1)"]))
     assert "of an unfinished run (2 epochs)" in refusal(with_result(record, finished=False))
-    assert "not a whole record of a tested run ('rows')" in refusal(replace(record, result={"protocol": {}}))
-    assert "not a whole record" in refusal(with_result(record, data={}))
+
+
+def remove(*path: str) -> Callable[[dict[str, Any]], None]:
+    return change(*path, value=...)
+
+
+def change(*path: str, value: object) -> Callable[[dict[str, Any]], None]:
+    """Return what sets a value deep in a record, or removes it."""
+
+    def apply(values: dict[str, Any]) -> None:
+        *outer, last = path
+        for key in outer:
+            values = values[key]
+        if value is ...:
+            del values[last]
+        else:
+            values[last] = value
+
+    return apply
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (remove("result", "protocol"), "result: no `protocol`"),
+        (remove("result", "protocol", "finished"), "result.protocol: no `finished`"),
+        (remove("result", "protocol", "noise"), "result.protocol: no `noise`"),
+        (change("result", value=[]), "result: expected keys and values, got []"),
+        (change("result", "protocol", value="x"), "result.protocol: expected keys and values, got 'x'"),
+        (change("result", "rows", value=[1]), "result.rows: expected keys and values, got [1]"),
+        (change("result", "rows", value={}), "result.rows: no `A`"),
+        (remove("result", "rows", "B"), "result.rows: no `B`"),
+        (
+            change("result", "rows", "C", value=make_row(1.0)),
+            "result.rows: expected A, B and ensemble, got A, B, ensemble, C",
+        ),
+        (remove("result", "rows", "ensemble", "t2i_r5"), "result.rows.ensemble: no `t2i_r5`"),
+        (
+            change("result", "rows", "ensemble", "rsum", value=None),
+            "result.rows.ensemble.rsum: expected a finite number, got None",
+        ),
+        (change("result", "rows", "A", "rsum", value="3"), "result.rows.A.rsum: expected a finite number, got '3'"),
+        (
+            change("result", "rows", "A", "i2t_medr", value=float("nan")),
+            "result.rows.A.i2t_medr: expected a finite number, got nan",
+        ),
+        (remove("result", "protocol", "trained"), "result.protocol: no `trained`"),
+        (remove("result", "protocol", "date"), "result.protocol: no `date`"),
+        (
+            change("result", "protocol", "trained", "created", value=None),
+            "result.protocol.trained.created: expected text, got None",
+        ),
+        (
+            change("result", "protocol", "trained", "versions", "torch", value=2.9),
+            "result.protocol.trained.versions.torch: expected text, got 2.9",
+        ),
+        (
+            change("result", "protocol", "evaluated", "images", value="x"),
+            "result.protocol.evaluated.images: expected a whole number, got 'x'",
+        ),
+        (
+            change("result", "protocol", "evaluated", "folds", value=True),
+            "result.protocol.evaluated.folds: expected a whole number, got True",
+        ),
+        (
+            change("result", "protocol", "steps_per_network", value=None),
+            "result.protocol.steps_per_network: expected keys and values, got None",
+        ),
+        (
+            change("result", "protocol", "noise", "realised", value=float("inf")),
+            "result.protocol.noise.realised: expected a finite number, got inf",
+        ),
+        (
+            change("result", "protocol", "forced", value={"training": "yes", "now": []}),
+            "result.protocol.forced.training: expected a list, got 'yes'",
+        ),
+        (change("settings", value=[]), "settings: expected keys and values, got []"),
+        (change("settings", "method", value=None), "settings.method: expected keys and values, got None"),
+        (change("epochs", value=[{"epoch": 1}]), "epochs[0]: no `seconds`"),
+        (change("epochs", value=[7]), "epochs[0]: expected keys and values, got 7"),
+    ],
+)
+def test_damaged_records_are_refused_in_one_line(damage: Callable[[dict[str, Any]], None], said: str) -> None:
+    values = deepcopy(vars(make_record(make_grid().cells[0], 300.0)))
+    damage(values)
+    assert refusal(Record(**values)) == f"record main_none_s0: {said}"
 
 
 def test_where_things_lie_does_not_matter() -> None:
@@ -289,9 +445,10 @@ def test_paper_row_follows_the_rows_own_ratio() -> None:
     lines = [line for block in only(grid, {}).blocks for line in block.lines]
     found = {line.labels: line.paper.rsum for line in lines if line.paper}
     assert found == {("none", "0.2"): 527.3, ("none", "0.8"): 501.3}
-    grid = make_grid(axes, paper={"dataset": "flickr30k", "rows": {"none": "IN3R"}})
-    with pytest.raises(InputError, match="group main: the paper has no figure of IN3R on flickr30k"):
-        only(grid, {})
+    with pytest.raises(InputError, match=r"group main.* the paper has no figure of IN3R on flickr30k"):
+        only(make_grid(axes, paper={"dataset": "flickr30k", "rows": {"none": "IN3R"}}), {})
+    with pytest.raises(InputError, match=r"group main.* the paper has no data set f30k; it has flickr30k"):
+        only(make_grid(axes, paper={"dataset": "f30k", "rows": {"none": "IN2R"}}), {})
 
 
 # --- formats
@@ -339,6 +496,27 @@ def test_signs_are_escaped() -> None:
     assert latex.count("\\begin{tabular}") == latex.count("\\toprule") == latex.count("\\end{tabular}") == 2
 
 
+def test_labels_that_begin_like_an_option_of_latex() -> None:
+    axes = {"[k]": {"[1, 3]": {"method": {"rectifier": "none"}}, "*star": {"method": {"rectifier": "top1"}}}}
+    grid = make_grid(axes, seeds=[0], title="* of [1]")
+    records = {cell.name: make_record(cell, 300.0 + number) for number, cell in enumerate(grid.cells)}
+    latex = render([only(grid, records)], "latex", "x")
+    assert "\\toprule\n{}[k] & n" in latex
+    assert "\\midrule\n{}[1, 3] & " in latex
+    assert " \\\\\n{}*star & " in latex
+    assert "\\subsection*{{}* of {}[1]}" in latex
+
+
+def test_a_label_of_two_lines_stays_in_its_row() -> None:
+    axes = {"a": {"top\n\none": {"method": {"rectifier": "top1"}}, "none": {}}}
+    grid = make_grid(axes, seeds=[0], title="A*B*\n_C_")
+    table = only(grid, records_of(grid, {"main_none_s0": 300.0}))
+    markdown, latex = render([table], "md", "x"), render([table], "latex", "x")
+    assert "\n### A\\*B\\* \\_C\\_\n" in f"\n{markdown}"
+    assert "| top  one | 0 of 1 | - |" in markdown
+    assert "\ntop  one & 0 of 1 & -" in latex
+
+
 # --- the command
 
 
@@ -375,6 +553,29 @@ def test_command_prints_and_writes(folder: Path, capsys: pytest.CaptureFixture[s
         assert file.read_text().startswith(begins)
     assert main(["bench", "table", str(folder), "--out", str(folder / "page.txt"), "--format", "csv"]) == 0
     assert (folder / "page.txt").read_text() == (folder / "out.csv").read_text()
+
+
+def test_closed_standard_output_is_no_fault(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", None)  # as Python has it after `>&-`
+    assert main(["bench", "table", str(folder), "--format", "md"]) == 0
+    assert main(["bench", "table", str(folder)]) == 0
+    assert main(["bench", "table", str(folder), "--out", str(folder / "out.md")]) == 0
+    assert (folder / "out.md").is_file()
+
+
+@pytest.mark.parametrize("form", ["md", "csv", "latex", "json"])
+def test_formats_are_utf8_whatever_the_terminal(folder: Path, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    values = grid_values({"λ | γ": {"none ± 1": {"method": {"rectifier": "none"}}}})
+    (folder / "grid.yaml").write_text(yaml.safe_dump(values, allow_unicode=True), encoding="utf-8")
+    printed = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(printed, encoding="ascii", errors="replace"))
+    arguments = ["bench", "table", str(folder), "--format", form]
+    assert main(arguments) == 0
+    sys.stdout.flush()
+    text = printed.getvalue()
+    assert ("$\\pm$" if form == "latex" else "±") in text.decode("utf-8")
+    assert main([*arguments, "--out", str(folder / "out")]) == 0
+    assert text == (folder / "out").read_bytes()
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ def mixture(**changes: Any) -> dict[str, Any]:
 def epoch(number: int, phase: str = "co-training", **figures: Any) -> dict[str, Any]:
     """A line of the log; the rSums of A, B and the ensemble are 10, 20 and 30 times the epoch's number."""
     rsums = {row: {"rsum": 10.0 * place * number} for place, row in enumerate(ROWS, start=1)}
-    return {"epoch": number, "phase": phase, "steps": {"A": 1, "B": 1}, "dev": rsums, **figures}
+    return {"epoch": number, "phase": phase, "steps": {"A": 1, "B": 1}, "dev": rsums, "seconds": 1.0, **figures}
 
 
 def log(*epochs: dict[str, Any], name: str = "mine", fingerprint: str = "a" * 64, noise: Any = NOISE) -> RunLog:
@@ -74,8 +74,16 @@ def record(cell: Cell, rsum: float, **protocol: dict[str, Any]) -> Record:
         "noise": noise if ratio else None,
         "oracle": settings["noise"]["oracle"],
         "method": "in2r",
-    }
+        "finished": True,
+        "epochs_done": 1,
+        "steps_per_network": {"A": 1, "B": 1},
+        "trained": {
+            "created": "2026-01-02T00:00:00+00:00", "versions": {}, "device": "cpu", "device_name": None, "threads": 1,
+        },
+        "date": "2026-01-03T00:00:00+00:00",
+    }  # fmt: skip
     for section, changes in protocol.items():
         described[section] = {**(described[section] or {}), **changes}
-    rows = {row: {"rsum": rsum - 5 * (row != "ensemble")} for row in ROWS}
+    recalls = {f"{way}_r{k}": 50.0 for way in ("i2t", "t2i") for k in (1, 5, 10)}
+    rows = {row: {**recalls, "rsum": rsum - 5 * (row != "ensemble")} for row in ROWS}
     return Record(cell.name, cell.seed, settings, {"rows": rows, "protocol": described}, [epoch(1)])

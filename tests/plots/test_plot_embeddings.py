@@ -118,6 +118,18 @@ def test_a_sample_of_another_best_epoch_is_made_anew(root: Path) -> None:
     assert not torch.allclose(again.images, first.images)
 
 
+@pytest.mark.parametrize("left", [0, 1000])
+def test_a_sample_that_was_cut_off_is_made_anew(root: Path, left: int, caplog: pytest.LogCaptureFixture) -> None:
+    first = sample_embeddings(root / "one")
+    file = root / "one" / "embeddings_dev.safetensors"
+    whole = file.read_bytes()
+    file.write_bytes(whole[:left])
+    assert torch.equal(sample_embeddings(root / "one").images, first.images)
+    assert file.read_bytes() == whole
+    assert "embeddings_dev.safetensors: not a readable safetensors file" in caplog.text
+    assert "it is made anew" in caplog.text
+
+
 def test_too_few_pairs_are_refused(root: Path) -> None:
     with pytest.raises(InputError, match="10 images in test; at least 12 are needed"):
         sample_embeddings(root / "one", "test")

@@ -150,6 +150,58 @@ def test_noise_needs_an_axis_that_sets_the_ratio(grid: Path) -> None:
         noise(only(grid, "K"))
 
 
+@pytest.mark.parametrize(
+    ("finished", "ratios"), [({"m_a_20_s0", "m_b_40_s0"}, [[20], [40]]), ({"m_a_20_s0", "m_b_20_s0"}, [[20], [20]])]
+)
+def test_noise_axis_is_found_before_the_grid_is_finished(
+    tmp_path: Path, finished: set[str], ratios: list[list[float]]
+) -> None:
+    axes = {
+        "m": {"a": {}, "b": {"method": {"gamma": 0.5}}},
+        "noise": {"20 %": {"noise": {"ratio": 0.2}}, "40 %": {"noise": {"ratio": 0.4}}},
+    }
+    values = {**GRID, "seeds": [0], "groups": {"m": {"axes": axes}}}
+    grid = write_grid(tmp_path / "grid", values, lambda cell: 300.0 if cell.name in finished else None)
+    series = noise_series(only(grid, "m"))
+    assert [(line.label, list(line.points)) for line in series] == list(zip("ab", ratios, strict=True))
+    noise(only(grid, "m"))
+
+
+def test_noise_axis_may_name_files_that_say_their_ratio_themselves(tmp_path: Path) -> None:
+    axes = {"file": {name: {"noise": {"index": f"{name}.npy"}} for name in ("few", "many")}}
+    values = {"settings": {"data": {"path": "flowers"}}, "groups": {"files": {"axes": axes}}}
+    described = {"level": "image", "nominal": None, "realised": 0.25, "sha256": "c" * 64}
+    grid = write_grid(
+        tmp_path / "grid", values, lambda cell: 300.0 if cell.name == "files_few_s0" else None, noise=described
+    )
+    (series,) = noise_series(only(grid, "files"))
+    assert series.points == {25: {0: 300}}
+
+
+def test_level_is_not_named_where_only_clean_data_are_measured(tmp_path: Path) -> None:
+    axes = {"noise": {"clean": {}, "half": {"noise": {"ratio": 0.5}}}}
+    values = {**GRID, "settings": {"data": {"path": "flowers"}}, "groups": {"g": {"axes": axes}}}
+    grid = write_grid(tmp_path / "grid", values, lambda cell: 200.0 if "clean" in cell.name else None)
+    assert noise(only(grid, "g")).axes[0].get_xlabel() == "injected noise (% of the training pairs)"
+
+
+def test_two_rows_at_one_value_are_refused(tmp_path: Path) -> None:
+    k = {"num_neighbors": 5}
+    axes = {"method.num_neighbors": {"5": {"method": k}, "5 with gamma 2": {"method": {**k, "gamma": 2.0}}}}
+    values = {**GRID, "groups": {"K": {"axes": axes}}}
+    # of either row another seed: nothing is overwritten, and yet the mean would be over both
+    finished = {"K_5_s0", "K_5-with-gamma-2_s1"}
+    grid = write_grid(tmp_path / "grid", values, lambda cell: 300.0 if cell.name in finished else None)
+    with pytest.raises(InputError, match=r"group K: rows 5 and 5 with gamma 2 both stand at 5; make two groups"):
+        numeric_points(only(grid, "K"))
+
+
+def test_two_names_of_one_row_are_one_point(tmp_path: Path) -> None:
+    axes = {"method.num_neighbors": {"5": {"method": {"num_neighbors": 5}}, "default": {}}}
+    grid = write_grid(tmp_path / "grid", {**GRID, "groups": {"K": {"axes": axes}}}, lambda cell: 300.0)
+    assert numeric_points(only(grid, "K")) == {5: {0: 300, 1: 300}}
+
+
 def test_missing_cells_are_counted(tmp_path: Path) -> None:
     grid = write_grid(tmp_path / "grid", GRID, lambda cell: None if "K_20_s1" in cell.name else rsum(cell))
     group = only(grid, "K")
@@ -184,6 +236,17 @@ def test_a_record_of_other_settings_is_refused(grid: Path) -> None:
     file = grid / "records" / "K_1_s0.json"
     file.write_text(file.read_text(encoding="utf-8").replace('"num_neighbors": 1,', '"num_neighbors": 3,'), "utf-8")
     with pytest.raises(InputError, match=r"record K_1_s0: .*method\.num_neighbors \(3, now 1\)"):
+        read_groups(grid, ["K"])
+
+
+def test_a_damaged_record_is_refused(grid: Path) -> None:
+    file = grid / "records" / "K_1_s0.json"
+    values = json.loads(file.read_text(encoding="utf-8"))
+    values["result"]["rows"]["ensemble"]["rsum"] = None
+    file.write_text(json.dumps(values), encoding="utf-8")
+    with pytest.raises(
+        InputError, match=r"^record K_1_s0: result\.rows\.ensemble\.rsum: expected a finite number, got None"
+    ):
         read_groups(grid, ["K"])
 
 

@@ -79,6 +79,15 @@ def test_equal_losses_are_said() -> None:
         drawn(run, "A", 1)
 
 
+def test_a_network_that_judged_nothing_is_not_said_to_have_equal_losses() -> None:
+    run = log(epoch(1, mixture={"B": mixture()}), epoch(2, mixture={"A": mixture(), "B": mixture()}))
+    assert [axes.get_title("left") for axes in drawn(run, "A").axes] == ["epoch 2"]
+    with pytest.raises(InputError, match="no partition in epoch 1; there is one in epoch 2"):
+        drawn(run, "A", 1)
+    with pytest.raises(InputError, match="no epoch's log line holds a `mixture` of network A"):
+        drawn(log(epoch(1, mixture={"B": mixture()})), "A")
+
+
 def test_an_old_log_is_refused() -> None:
     with pytest.raises(InputError, match=r"mine: no epoch's log line holds a `mixture`.*older in2r"):
         drawn(log(epoch(1), epoch(2)))

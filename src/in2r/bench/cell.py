@@ -9,11 +9,13 @@ import logging
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import traceback
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from in2r.bench.folder import Fault, GridFolder
 from in2r.bench.grid import Cell, cell_config
@@ -47,7 +49,12 @@ class Where:
 def placed_config(folder: GridFolder, cell: Cell, where: Where) -> RunConfig:
     """Return a cell's settings with all places filled in; a noise index that is to be drawn is drawn."""
     config = cell_config(cell)
-    data = replace(config.data, path=str((Path(where.data) / config.data.path).absolute()))
+    data = replace(
+        config.data,
+        path=_placed(where, config.data.path),
+        vocabulary=_placed(where, config.data.vocabulary),
+        word_vectors=_placed(where, config.data.word_vectors),
+    )
     train = config.train
     if where.device is not None:
         train = replace(train, device=where.device)
@@ -61,16 +68,19 @@ def placed_config(folder: GridFolder, cell: Cell, where: Where) -> RunConfig:
     return replace(config, noise=replace(config.noise, index=str(_noise_file(folder, cell, config, where))))
 
 
+def _placed(where: Where, path: str | None) -> Any:
+    """Return an absolute path; a relative one begins in the data folder."""
+    return path if path is None else str((Path(where.data) / Path(path).expanduser()).absolute())
+
+
 def _noise_file(folder: GridFolder, cell: Cell, config: RunConfig, where: Where) -> Path:
     """Return the index that a cell names, with {level}, {ratio}, {seed} filled in, or draw one with the cell's seed."""
     noise = config.noise
     asked = cell.asked_index
     if asked is not None:
-        try:
-            named = asked.format(level=noise.level, ratio=noise.ratio, seed=cell.seed)
-        except (KeyError, IndexError, ValueError):
-            raise InputError(f"noise.index {asked}: may hold {{level}}, {{ratio}} and {{seed}} in braces") from None
-        return (Path(where.data) / named).absolute()
+        for name, value in (("level", noise.level), ("ratio", noise.ratio), ("seed", cell.seed)):
+            asked = asked.replace(f"{{{name}}}", str(value))
+        return Path(_placed(where, asked))
     assert noise.ratio is not None
     assert noise.level is not None
     name = f"{Path(config.data.path).name}_{noise.level}_{noise.ratio:g}_s{cell.seed}.npy"
@@ -91,7 +101,8 @@ def train_and_test(folder: GridFolder, cell: Cell, where: Where, folds: int) -> 
         if changed:
             raise InputError(f"{run.path}: was begun with other settings: {', '.join(changed)}")
         run.write_config(config)  # data and device may be elsewhere today
-        resume_run(run.path)
+        if len(run.records()) < config.train.epochs or not run.best_file.is_file():
+            resume_run(run.path)  # one that is finished is tested only: it has no checkpoints any more
     else:
         start_run(run.path, config)
     result = evaluate_run(run.path, folds=folds)
@@ -100,25 +111,22 @@ def train_and_test(folder: GridFolder, cell: Cell, where: Where, folds: int) -> 
 
 
 def main(argv: list[str]) -> int:
-    """Work on the cell that the arguments name: grid folder, cell, number of its lease, `Where` as JSON."""
-    path, name, number, places = argv
-    where = Where(**json.loads(places))
+    """Work on a cell: the arguments are the grid's folder and the runner's process, standard input has the rest.
+
+    The cell's settings come from the runner, so that an edit of grid.yaml meanwhile changes nothing.
+    """
+    path, runner = argv
+    asked = json.load(sys.stdin)
+    where, cell = Where(**asked["where"]), Cell(**asked["cell"])
     folder = GridFolder(path, where.expires)
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", stream=sys.stderr)
-    logging.getLogger("in2r").setLevel(logging.INFO)
-    parent = os.getppid()
-    lease = Lease(folder.leases, name, int(number))
-
-    def stop() -> None:
-        os.kill(os.getpid(), signal.SIGTERM)
-
+    lease = Lease(folder.leases, cell.name, asked["lease"], where.expires)
     # asked to stop, the engine saves its step first; then the lease is given back
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(STOPPED))
-    heartbeat = Heartbeat(lease, stop, where.expires, lambda: os.getppid() == parent)
+    heartbeat = Heartbeat(lease, lambda: os.kill(os.getpid(), signal.SIGTERM), lambda: os.getppid() == int(runner))
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", stream=sys.stderr)
+    logging.getLogger("in2r").setLevel(logging.INFO)
     try:
-        grid = folder.grid()
-        [cell] = [cell for cell in grid.cells if cell.name == name]
-        train_and_test(folder, cell, where, grid.folds)
+        train_and_test(folder, cell, where, asked["folds"])
     except RunInUseError as error:
         sys.stderr.write(f"{error}\n")
         return IN_USE
@@ -126,7 +134,7 @@ def main(argv: list[str]) -> int:
         traceback.print_exc()
         date = datetime.now(UTC).isoformat(timespec="seconds")
         said = str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {error}"
-        folder.write_fault(name, Fault(said, date))
+        folder.write_fault(cell.name, Fault(said, date))
         return BROKEN
     finally:
         heartbeat.stop()
@@ -134,10 +142,26 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def command(folder: GridFolder, lease: Lease, where: Where) -> list[str]:
-    """Return the command line that works on a claimed cell."""
-    arguments = [str(folder.path), lease.name, str(lease.number), json.dumps(asdict(where))]
-    return [sys.executable, "-m", "in2r.bench.cell", *arguments]
+def start(folder: GridFolder, cell: Cell, lease: Lease, where: Where, folds: int) -> "subprocess.Popen[bytes]":
+    """Begin a process that works on a claimed cell; its messages go to the cell's log."""
+    log = folder.log_file(cell.name)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as file:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "in2r.bench.cell", str(folder.path), str(os.getpid())],
+            stdin=subprocess.PIPE,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # ^C reaches the runner alone, which asks its cells to stop
+        )
+    assert process.stdin is not None
+    asked = {"cell": asdict(cell), "lease": lease.number, "where": asdict(where), "folds": folds}
+    try:
+        process.stdin.write(json.dumps(asked).encode())
+        process.stdin.close()
+    except BrokenPipeError:  # it is gone already: its exit status tells
+        pass
+    return process
 
 
 if __name__ == "__main__":

@@ -39,7 +39,8 @@ class Run:
     """A finished cell."""
 
     figures: Mapping[str, float]
-    """recalls and rSum of A, B and the ensemble (`A_i2t_r1`), `single_rsum`, `steps`, `seconds`, `epochs_taken_over`"""
+    """recalls and rSum of A, B and the ensemble (`A_i2t_r1`), `single_rsum`, `steps`, `seconds`, and what
+    `tables.read_run` says of its course"""
     protocol: Mapping[str, Any]
 
 
@@ -52,6 +53,8 @@ class Line:
     runs: Mapping[int, Run]
     """seed → its run, as far as they are finished"""
     uses_truth: bool
+    is_forced: bool
+    """a run of it was trained or tested in spite of changed data or settings"""
     declared: tuple[Any, ...]
     """data and noise by the settings: where a row belongs before anything of it is measured"""
     paper: PaperFigure | None
@@ -68,6 +71,16 @@ class Line:
     def protocols(self) -> dict[int, Mapping[str, Any]]:
         """Seed → protocol of its run."""
         return {seed: run.protocol for seed, run in self.runs.items()}
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether it must never be ranked."""
+        return self.uses_truth or self.is_forced
+
+    @property
+    def has_one_group(self) -> bool:
+        """Whether co-training did not tell two groups of pairs apart, in some epoch of some run."""
+        return any(self.values("one_group_epochs").values())
 
     @property
     def is_coherent(self) -> bool:
@@ -145,8 +158,8 @@ def _compare(lines: Sequence[Line]) -> Block:
     if not lines[0].is_coherent:
         each = " | ".join(describe({seed: protocols[seed]}) for seed in sorted(protocols))
         return replace(block, heading=f"ITS SEEDS DIFFER IN PROTOCOL, so no mean: {each}")
-    seeds = {seed for line in lines if not line.uses_truth for seed in line.runs}
-    ranked = [id(line) for line in lines if seeds and not line.uses_truth and line.runs.keys() == seeds]
+    seeds = {seed for line in lines if not line.is_apart for seed in line.runs}
+    ranked = [id(line) for line in lines if seeds and not line.is_apart and line.runs.keys() == seeds]
     compared = tuple(_against(line, block.baseline_of(line), len(ranked) > 1 and id(line) in ranked) for line in lines)
     best = {}
     for figure in RANKED:

@@ -7,8 +7,9 @@ from typing import Any, Literal
 
 import yaml
 
-from in2r.bench.grid import Cell, Grid, cell_config, expand
+from in2r.bench.grid import Grid, cell_config, expand, identity
 from in2r.bench.leases import EXPIRES, Lease, claim, holder
+from in2r.bench.protocols import RESULT, require_form
 from in2r.bench.records import Record, read_record, read_records
 from in2r.config import read_yaml, to_dict
 from in2r.engine.run import RunFolder, changed_settings
@@ -61,27 +62,54 @@ class GridFolder:
         return expand(self.values(), str(self.grid_file))
 
     def write(self, values: Mapping[str, Any]) -> None:
-        """Write what the grid asks for; cells that were run under other settings are refused.
+        """Write what the grid asks for now.
 
         Raises:
-            InputError: a cell of this name was run otherwise.
+            InputError: a cell that was run would have another name or be gone, or has other settings or folds.
         """
-        for cell in expand(values).cells:
-            self._refuse_other_settings(cell)
+        grid = expand(values)
+        self.require_same_settings(grid)
+        if self.grid_file.is_file():
+            self._refuse_other_names(grid)
         write_text(self.grid_file, yaml.safe_dump(dict(values), sort_keys=False, allow_unicode=True))
 
-    def _refuse_other_settings(self, cell: Cell) -> None:
-        wanted = cell_config(cell)
-        run = self.run(cell.name)
-        found = run.config() if run.exists() else None
-        if found is None and self.record_file(cell.name).is_file():
-            found = resolve(read_record(self.record_file(cell.name)).settings)
-        changed = [] if found is None else changed_settings(to_dict(found), wanted)
-        if changed:
-            raise InputError(
-                f"{self.path}: cell {cell.name} was run with other settings than the grid asks for now: "
-                f"{', '.join(changed)}; give another folder"
-            )
+    def _refuse_other_names(self, grid: Grid) -> None:
+        names = {identity(cell_config(cell)): cell.name for cell in grid.cells}
+        for cell in self.grid().cells:
+            name = names.get(identity(cell_config(cell)))
+            if name != cell.name and (self.run(cell.name).exists() or self.record_file(cell.name).is_file()):
+                become = "would be gone from the grid" if name is None else f"would be named {name}"
+                raise InputError(
+                    f"{self.path}: cell {cell.name}, which was run, {become}; leave groups and labels as they are and "
+                    "put what is new after them, or give another folder"
+                )
+
+    def require_same_settings(self, grid: Grid) -> None:
+        """Refuse a grid whose cells were run or tested otherwise than it asks for.
+
+        Raises:
+            InputError: names the cell and what differs.
+        """
+        for cell in grid.cells:
+            run, file, found = self.run(cell.name), self.record_file(cell.name), None
+            if file.is_file():
+                record = read_record(file)
+                require_form(record.result, RESULT, f"{file}: result")
+                found = resolve(record.settings)
+                folds = record.result["protocol"]["evaluated"]["folds"]
+                if folds != grid.folds:
+                    raise InputError(
+                        f"{self.path}: cell {cell.name} was tested with folds {folds}, the grid asks for {grid.folds} "
+                        f"now; remove {file}, and it is tested again"
+                    )
+            elif run.exists():
+                found = run.config()
+            changed = [] if found is None else changed_settings(to_dict(found), cell_config(cell))
+            if changed:
+                raise InputError(
+                    f"{self.path}: cell {cell.name} was run with other settings than the grid asks for now: "
+                    f"{', '.join(changed)}; give another folder"
+                )
 
     def run(self, name: str) -> RunFolder:
         """Return the run folder of a cell."""
@@ -113,10 +141,20 @@ class GridFolder:
             return "broken"
         return "interrupted" if self.run(name).exists() else "open"
 
+    def epochs_done(self, name: str) -> int:
+        """Return how many epochs of a cell are done; 0 where its log cannot be read, of which the cell itself tells."""
+        try:
+            return len(self.run(name).records())
+        except InputError:
+            return 0
+
     def fault(self, name: str) -> Fault:
         """Return why a cell is broken."""
-        found = read_json(self.fault_file(name))
-        return Fault(found["error"], found["date"])
+        try:
+            found = read_json(self.fault_file(name))
+            return Fault(found["error"], found["date"])
+        except (InputError, KeyError, TypeError):
+            return Fault(f"not known: {self.fault_file(name)} cannot be read", "")
 
     def write_fault(self, name: str, fault: Fault) -> None:
         """Note why a cell is broken."""

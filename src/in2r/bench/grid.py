@@ -4,6 +4,7 @@ A grid file says what a group asks: its axes and their points. Rows that come to
 whatever groups they stand.
 """
 
+import hashlib
 import itertools
 import json
 import re
@@ -13,6 +14,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from in2r.bench.paper import require_paper_rows
 from in2r.config import merge, parse_overrides, preset_file, presets, read_yaml, to_dict
 from in2r.engine.run import MOVABLE
 from in2r.engine.settings import RunConfig, resolve
@@ -72,7 +74,7 @@ class Cell:
     @property
     def asked_index(self) -> str | None:
         """The noise index that the grid names; None = none, or one that is to be drawn."""
-        found = (self.settings.get("noise") or {}).get("index")
+        found = self.settings["noise"].get("index") if "noise" in self.settings else None
         return None if found is None else str(found)
 
 
@@ -134,7 +136,7 @@ def expand(values: Mapping[str, Any], where: str = "grid") -> Grid:
         if not isinstance(group, Mapping):
             raise InputError(f"{place}: expected keys and values, got {group!r}")
         _refuse_unknown(group, GROUP_KEYS, place)
-        base = _lay(values.get("settings") or {}, group.get("settings") or {}, place)
+        base = _lay(_lay({}, values.get("settings"), where), group.get("settings"), place)
         made.append(_group(str(name), group, base, _seeds(values, group, place), place, cells, by_settings))
     order = {name: number for number, name in enumerate(cells)}
     wanted = sorted(cells.values(), key=lambda cell: (cell.priority, order[cell.name]))
@@ -164,10 +166,10 @@ def _group(
             settings: Mapping[str, Any] = base
             for label, point in chosen:
                 settings = _lay(settings, point, f"{place}, {label}")
-            settings = merge(settings, {"train": {"seed": seed}})
+            settings = _with_seed(settings, seed, place)
             cell = Cell("_".join([_slug(name), *map(_slug, labels), f"s{seed}"]), seed, priority, settings)
             rows.setdefault(labels, {})[seed] = _enter(cell, cells, by_settings, place)
-    baseline = None if group.get("baseline") is None else str(group["baseline"])
+    baseline = None if group.get("baseline") is None else _label(group["baseline"], place)
     if baseline is not None and baseline not in points[0]:
         raise InputError(
             f"{place}: `baseline` must be a point of its first axis ({', '.join(points[0])}), got {baseline}"
@@ -198,8 +200,8 @@ def _enter(cell: Cell, cells: dict[str, Cell], by_settings: dict[str, str], plac
 def cell_config(cell: Cell) -> RunConfig:
     """Resolve a cell's settings; a ratio without an index file stands for one that is to be drawn with the seed."""
     settings = resolve_preset(cell.settings)
-    noise = settings.get("noise") or {}
-    if noise.get("ratio") and not noise.get("index"):
+    noise = settings.get("noise")
+    if isinstance(noise, Mapping) and noise.get("ratio") and not noise.get("index"):
         settings = merge(settings, {"noise": {"index": "drawn", "level": noise.get("level") or "caption"}})
     return resolve(settings)
 
@@ -227,28 +229,50 @@ def identity(config: RunConfig) -> str:
 
 def _points(axis: str, found: Any, place: str) -> dict[str, Mapping[str, Any]]:
     """Return label → settings: a list of values of the key that the axis is named after, or labelled settings."""
+    place = f"{place}, axis {axis}"
     if isinstance(found, list) and found:
-        return {_text(value): parse_overrides([f"{axis}={json.dumps(value)}"]) for value in found}
-    if isinstance(found, Mapping) and found:
-        points = {str(label): point or {} for label, point in found.items()}
-        for label, point in points.items():
-            if not isinstance(point, Mapping):
-                raise InputError(f"{place}, axis {axis}: {label} must hold settings, got {point!r}")
-        return points
-    raise InputError(f"{place}: axis {axis} must hold a list of values or labelled settings, got {found!r}")
+        named = [(_label(value, place), parse_overrides([f"{axis}={json.dumps(value)}"])) for value in found]
+    elif isinstance(found, Mapping) and found:
+        named = [(_label(label, place), _lay({}, point, f"{place}, {label}")) for label, point in found.items()]
+    else:
+        raise InputError(f"{place}: must hold a list of values or labelled settings, got {found!r}")
+    points: dict[str, Mapping[str, Any]] = dict(named)
+    if len(points) < len(named):
+        labels = [label for label, _ in named]
+        twice = next(label for label in labels if labels.count(label) > 1)
+        raise InputError(f"{place}: {twice} stands twice")
+    return points
 
 
-def _text(value: Any) -> str:
-    """Write a value as it stands in a settings file."""
+def _label(value: Any, place: str) -> str:
+    """Write a value as it stands in the file.
+
+    Raises:
+        InputError: what YAML takes for something else than text or a number.
+    """
     if isinstance(value, float):
-        return f"{value:g}"
-    return value if isinstance(value, str) else json.dumps(value)
+        return f"{value:g}" if float(f"{value:g}") == value else repr(value)
+    if isinstance(value, int | str | list | dict) and not isinstance(value, bool):
+        return value if isinstance(value, str) else json.dumps(value, default=str)
+    raise InputError(f"{place}: YAML reads a label as {value!r}; put it in quotes")
 
 
 def _lay(below: Mapping[str, Any], above: Any, place: str) -> dict[str, Any]:
+    if above is None:
+        return dict(below)
     if not isinstance(above, Mapping):
         raise InputError(f"{place}: settings must be keys and values, got {above!r}")
-    return merge(below, above)
+    try:
+        return merge(below, above)
+    except InputError as error:
+        raise InputError(f"{place}: {error}") from None
+
+
+def _with_seed(settings: Mapping[str, Any], seed: int, place: str) -> dict[str, Any]:
+    train = settings.get("train")
+    if isinstance(train, Mapping) and "seed" in train:
+        raise InputError(f"{place}: train.seed has no place in settings; a grid names its `seeds`")
+    return _lay(settings, {"train": {"seed": seed}}, place)
 
 
 def _seeds(values: Mapping[str, Any], group: Mapping[str, Any], place: str) -> list[int]:
@@ -278,11 +302,17 @@ def _paper(found: Any, labels: Iterable[str], place: str) -> PaperRows | None:
     ):
         raise InputError(f"{place}: `paper` must hold dataset and rows (label: method), got {found!r}")
     _refuse_unknown(found, PAPER_KEYS, f"{place}, paper")
-    rows = {str(label): str(method) for label, method in found["rows"].items()}
+    rows = {_label(label, place): str(method) for label, method in found["rows"].items()}
     unknown = [label for label in rows if label not in set(labels)]
     if unknown:
         raise InputError(f"{place}: `paper` names {unknown[0]}, which is no point of the first axis")
     noise = found.get("noise")
+    if noise is not None and (isinstance(noise, bool) or not isinstance(noise, int | float)):
+        raise InputError(f"{place}: `noise` of `paper` must be a ratio, got {noise!r}")
+    try:
+        require_paper_rows(str(found["dataset"]), rows.values())
+    except InputError as error:
+        raise InputError(f"{place}: {error}") from None
     return PaperRows(str(found["dataset"]), None if noise is None else float(noise), rows)
 
 
@@ -293,4 +323,6 @@ def _refuse_unknown(values: Mapping[str, Any], known: Iterable[str], place: str)
 
 
 def _slug(label: str) -> str:
-    return re.sub(r"[^A-Za-z0-9.+-]+", "-", label.replace("²", "2")).strip("-") or "x"
+    """Return a part of a folder's name; letters that it cannot have become a hash, so that labels stay apart."""
+    plain = re.sub(r"[^A-Za-z0-9.+-]+", "-", label.replace("²", "2")).strip("-")
+    return plain if re.search("[A-Za-z0-9]", plain) else hashlib.sha256(label.encode()).hexdigest()[:6]

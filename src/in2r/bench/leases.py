@@ -9,8 +9,9 @@ import json
 import os
 import secrets
 import socket
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
@@ -28,6 +29,8 @@ class Lease:
     folder: Path
     name: str
     number: int
+    expires: float
+    """seconds without a touch after which it runs out"""
 
     @property
     def file(self) -> Path:
@@ -45,9 +48,9 @@ class Lease:
         return True
 
     def release(self) -> None:
-        """Give the cell back; whoever has taken it meanwhile keeps it."""
+        """Give the cell back, as one that ran out long ago: that needs no space on the disk."""
         if self.renew():
-            write_json(self.file, {"released": True})
+            os.utime(self.file, (0, 0))
 
 
 def claim(folder: Path, name: str, expires: float = EXPIRES) -> Lease | None:
@@ -62,7 +65,7 @@ def claim(folder: Path, name: str, expires: float = EXPIRES) -> Lease | None:
     number, said = _look(folder, name, expires)
     if said is not None:
         return None
-    lease = Lease(folder, name, number + 1)  # next to what was looked at: if that is out of date, so is this
+    lease = Lease(folder, name, number + 1, expires)  # next to what was looked at: if that is out of date, so is this
     try:
         os.close(os.open(lease.file, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
     except FileExistsError:
@@ -70,10 +73,10 @@ def claim(folder: Path, name: str, expires: float = EXPIRES) -> Lease | None:
     if _newest(folder, name) != lease.number:  # it was claimed and its older files removed while this process looked
         lease.file.unlink(missing_ok=True)
         return None
-    write_json(lease.file, {"host": socket.gethostname(), "pid": os.getpid(), "released": False})
+    write_json(lease.file, {"host": socket.gethostname(), "pid": os.getpid(), "expires": expires})
     for number in _numbers(folder, name):
         if number < lease.number:
-            Lease(folder, name, number).file.unlink(missing_ok=True)
+            replace(lease, number=number).file.unlink(missing_ok=True)
     return lease
 
 
@@ -87,17 +90,20 @@ def _look(folder: Path, name: str, expires: float) -> tuple[int, dict[str, Any] 
     number = _newest(folder, name)
     if number is None:
         return 0, None
-    file = Lease(folder, name, number).file
+    file = Lease(folder, name, number, expires).file
     try:
         age = _now(folder) - file.stat().st_mtime
-        text = file.read_text(encoding="utf-8")
+        text = file.read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
         return _look(folder, name, expires)  # a newer claim has just removed it
     try:
         said = json.loads(text)
     except json.JSONDecodeError:
-        said = {}  # created a moment ago
-    return number, None if said.get("released") or age > expires else said
+        said = None
+    if not isinstance(said, dict):
+        said = {}  # created a moment ago, or damaged
+    # the owner's own span counts; a lease from the future is nobody's
+    return number, None if abs(age) > said.get("expires", expires) else said
 
 
 class Heartbeat:
@@ -106,21 +112,27 @@ class Heartbeat:
     Args:
         lease: what is touched.
         lost: called once, when someone else has taken the cell or nobody wants it any more.
-        expires: seconds after which the lease runs out.
         wanted: asked at every beat.
     """
 
-    def __init__(self, lease: Lease, lost: Callable[[], None], expires: float, wanted: Callable[[], bool]) -> None:
-        self._lease, self._lost, self._wanted, self._every = lease, lost, wanted, expires / 4
+    def __init__(self, lease: Lease, lost: Callable[[], None], wanted: Callable[[], bool]) -> None:
+        self._lease, self._lost, self._wanted = lease, lost, wanted
         self._stopped = Event()
         self._thread = Thread(target=self._beat, daemon=True)
         self._thread.start()
 
     def _beat(self) -> None:
-        while not self._stopped.wait(self._every):
-            if not self._wanted() or not self._lease.renew():
-                self._lost()
-                return
+        kept, every = time.monotonic(), self._lease.expires / 4
+        while not self._stopped.wait(every):
+            try:
+                if not self._wanted() or not self._lease.renew():
+                    break
+                kept = time.monotonic()
+            except OSError:  # a file system that does not answer may do so in time
+                if time.monotonic() - kept > self._lease.expires:
+                    break
+        if not self._stopped.is_set():
+            self._lost()
 
     def stop(self) -> None:
         """Stop touching."""
@@ -138,9 +150,12 @@ def _newest(folder: Path, name: str) -> int | None:
 
 
 def _now(folder: Path) -> float:
-    """Return the time by the clock of the folder's file system."""
+    """Return the time by the clock of the folder's file system; by the own one where nothing can be written."""
     probe = folder / f".now-{secrets.token_hex(8)}"
-    probe.touch()
+    try:
+        probe.touch()
+    except OSError:
+        return time.time()
     try:
         return probe.stat().st_mtime
     finally:

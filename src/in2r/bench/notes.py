@@ -24,10 +24,29 @@ def notes(table: Table, command: str) -> list[str]:
         found += _against(table.baseline, lines)
     if any(line.uses_truth for line in lines):
         found.append("† uses the truth about the injected noise: no method, and never ranked.")
+    if any(line.is_forced for line in lines):
+        found.append("§ FORCED: trained or tested in spite of changed data or settings, and never ranked.")
+    if any(len({frozenset(line.runs) for line in block.lines if line.runs}) > 1 for block in table.blocks):
+        found.append(
+            "In brackets: means over fewer seeds than other rows have; compare such rows by paired differences only."
+        )
+    found += [_one_group(line) for line in lines if line.has_one_group]
+    if any(any(line.values("epoch_is_of_warmup").values()) for line in lines):
+        found.append(
+            "Epoch: the one that dev selected, by seed; w: it is one of the warm-up, nothing later was better."
+        )
     found += _paper(lines)
     if table.strangers:
         found.append(f"Left out, of no cell of the grid: records {', '.join(table.strangers)}.")
     return found
+
+
+def _one_group(line: Line) -> str:
+    alone, epochs = (sum(line.values(figure).values()) for figure in ("one_group_epochs", "cotraining_epochs"))
+    return (
+        f"¶ {', '.join(line.labels)}: in {alone:g} of {epochs:g} epochs of co-training the pairs formed one group, and "
+        "a network went on with the warm-up loss on all of them."
+    )
 
 
 def _runs(line: Line) -> list[Run]:

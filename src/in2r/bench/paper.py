@@ -1,10 +1,12 @@
 """The paper's own figures: quoted beside ours, never ranked with them."""
 
 import csv
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+
+from in2r.errors import InputError
 
 TITLES = {"flickr30k": "Flickr30K", "mscoco_1k_5fold": "MS-COCO 1K", "cc152k": "CC152K"}
 """What tables call the paper's data sets."""
@@ -54,6 +56,20 @@ def paper_figure(dataset: str, noise: float | None, method: str) -> PaperFigure 
 def paper_methods(dataset: str) -> list[str]:
     """Return the methods that the paper has any figure of on a data set."""
     return list(dict.fromkeys(method for found, _, method in _figures() if found == dataset))
+
+
+def require_paper_rows(dataset: str, methods: Iterable[str]) -> None:
+    """Refuse a data set, or a method on it, that the paper has no figure of.
+
+    Raises:
+        InputError: names those that it has.
+    """
+    if dataset not in TITLES:
+        raise InputError(f"the paper has no data set {dataset}; it has {', '.join(TITLES)}")
+    known = paper_methods(dataset)
+    for method in methods:
+        if method not in known:
+            raise InputError(f"the paper has no figure of {method} on {dataset}; it has {', '.join(known)}")
 
 
 @cache

@@ -1,7 +1,80 @@
-"""What must be equal before two figures may be compared."""
+"""What a record must hold, and what must be equal before two figures may be compared."""
 
+import math
+import reprlib
 from collections.abc import Iterable, Mapping
 from typing import Any
+
+from in2r.errors import InputError
+
+_WORDS = {str: "text", int: "a whole number", bool: "true or false"}
+NOISE = {"level": str, "nominal": (float, None), "realised": float, "sha256": str}
+_RECALLS = {f"{way}_r{k}": float for way in ("i2t", "t2i") for k in (1, 5, 10)}
+RESULT = {
+    "rows": {name: {**_RECALLS, "rsum": float, str: float} for name in ("A", "B", "ensemble")},
+    "protocol": {
+        "data": {
+            **dict.fromkeys(("path", "fingerprint", "fingerprint_in_training", "captions_as", "dev_rule"), str),
+            "caption_vectors": (str, None),
+        },
+        "noise": (NOISE, None),
+        "forced?": {"training": [str], "now": [str]},  # an older in2r had no word of it
+        "changed_settings?": [str],
+        "finished": bool,
+        "epochs_done": int,
+        "steps_per_network": {"A": int, "B": int},
+        "selection": {"rule": str, "epoch": int},
+        "trained": {
+            "created": str, "versions": {str: str}, "device": str, "device_name": (str, None), "threads": int,
+        },
+        "date": str,
+        "evaluated": {"split": str, "images": int, "captions": int, "folds": int, "tie_rule": str},
+    },
+}  # fmt: skip
+"""The form of a result, as far as tables and figures read it; see `require_form`."""
+
+
+def require_form(value: Any, form: Any, place: str) -> None:
+    """Refuse plain values, as a JSON file holds them, that have another form.
+
+    Args:
+        value: what was read.
+        form: a type (float: any finite number, object: anything); (form, None): that or null; [form]: a list;
+            [form, form]: a list of two; {key: form}: keys that must be there (`key?`: may be); {str: form}: any keys.
+        place: what messages call the value.
+
+    Raises:
+        InputError: the place within it, what was expected, what was found.
+    """
+    if isinstance(form, tuple):
+        if value is not None:
+            require_form(value, form[0], place)
+    elif isinstance(form, dict):
+        _require(isinstance(value, Mapping), value, "keys and values", place)
+        for name, inner in form.items():
+            _require_keys(value, name, inner, place)
+    elif isinstance(form, list):
+        _require(isinstance(value, list), value, "a list", place)
+        _require(len(form) == 1 or len(value) == len(form), value, f"{len(form)} entries", place)
+        for number, entry in enumerate(value):
+            require_form(entry, form[0], f"{place}[{number}]")
+    elif form is float:
+        _require(type(value) in (int, float) and math.isfinite(value), value, "a finite number", place)
+    elif form is not object:
+        _require(type(value) is form, value, _WORDS[form], place)
+
+
+def _require_keys(value: Mapping[str, Any], name: Any, form: Any, place: str) -> None:
+    for key in value if name is str else [name.removesuffix("?")]:
+        if key in value:
+            require_form(value[key], form, f"{place}.{key}")
+        elif key == name:
+            raise InputError(f"{place}: no `{key}`")
+
+
+def _require(right: bool, value: Any, expected: str, place: str) -> None:
+    if not right:
+        raise InputError(f"{place}: expected {expected}, got {reprlib.repr(value)}")
 
 
 def shared_protocol(protocol: Mapping[str, Any]) -> dict[str, Any]:
@@ -24,6 +97,12 @@ def shared_protocol(protocol: Mapping[str, Any]) -> dict[str, Any]:
             for name in ("fingerprint", "fingerprint_in_training", "captions_as", "caption_vectors", "dev_rule")
         },
     }
+
+
+def forced(protocol: Mapping[str, Any]) -> list[str]:
+    """Return in spite of which changes of data or settings a run was trained or tested."""
+    found = protocol.get("forced", {})
+    return [change for changes in found.values() for change in changes]
 
 
 def seed_noise(protocol: Mapping[str, Any]) -> tuple[str, float] | None:

@@ -73,12 +73,16 @@ def require_settings(record: Record, config: RunConfig) -> None:
     Raises:
         InputError: names up to three of them.
     """
-    changed = record.result["protocol"].get("changed_settings", [])
-    changed = [*changed, *changed_settings(to_dict(resolve(record.settings)), config)]
+    try:
+        settings = to_dict(resolve(record.settings))
+    except InputError as error:
+        raise InputError(f"record {record.name}: {error}") from None
+    changed = [*record.result["protocol"].get("changed_settings", []), *changed_settings(settings, config)]
     if changed:
         raise InputError(f"record {record.name}: made with other settings than the grid has: {'; '.join(changed[:3])}")
 
 
 def read_records(folder: Path) -> dict[str, Record]:
     """Read all records of a folder, by the name of their cell."""
-    return {file.stem: read_record(file) for file in sorted(folder.glob("*.json"))}
+    files = [file for file in sorted(folder.glob("*.json")) if not file.name.startswith(".")]  # those are half written
+    return {file.stem: read_record(file) for file in files}

@@ -10,7 +10,7 @@ from typing import Any
 
 from in2r.bench.compare import RSUM, SINGLE, Block, Line, Run
 from in2r.bench.notes import notes
-from in2r.bench.protocols import seed_noise, shared_protocol
+from in2r.bench.protocols import forced, seed_noise, shared_protocol
 from in2r.bench.sheets import Sheet, Text, heading_lines, sheets
 from in2r.bench.tables import Table
 
@@ -18,6 +18,7 @@ _LATEX = {
     **{sign: f"\\{sign}" for sign in "&%$#_{}"},
     **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}"},
     **{">": r"\textgreater{}", "±": r"$\pm$", "†": r"\dag{}", "‡": r"\ddag{}", "²": r"\textsuperscript{2}"},
+    **{"§": r"\S{}", "[": "{}[", "*": "{}*"},  # right after \\ or a rule, LaTeX takes these two for an option of it
     **{"λ": r"$\lambda$", "γ": r"$\gamma$", "τ": r"$\tau$", "∞": r"$\infty$"},
 }
 
@@ -39,7 +40,7 @@ def to_markdown(tables: Sequence[Table], command: str) -> str:
     """Return tables with a heading per group and per block, and notes under each."""
     parts = []
     for table in tables:
-        parts.append(f"### {table.title}")
+        parts.append(f"### {_markdown(table.title)}")
         for block in table.blocks:
             parts.append(f"**{_markdown(block.heading)}**")
             parts += [_markdown_sheet(sheet) for sheet in sheets(table, block)]
@@ -55,10 +56,11 @@ def _markdown_sheet(sheet: Sheet) -> str:
 
 def _mark(cell: Text) -> str:
     text = _markdown(cell.text)
-    return f"**{text}**" if cell.best else f"*{text}*" if cell.truth else text
+    return f"**{text}**" if cell.best else f"*{text}*" if cell.apart else text
 
 
 def _markdown(text: str) -> str:
+    text = " ".join(text.splitlines())  # a row is a line
     for sign in ("\\", "|", "*", "_", "<"):
         text = text.replace(sign, f"\\{sign}")
     return text
@@ -68,7 +70,7 @@ def to_latex(tables: Sequence[Table], command: str) -> str:
     """Return tables for `booktabs`, one tabular per sheet."""
     parts = []
     for table in tables:
-        parts.append(f"% {table.group}: needs \\usepackage{{booktabs}}\n\\subsection*{{{_latex(table.title)}}}")
+        parts.append(f"% {_latex(table.group)}: needs \\usepackage{{booktabs}}\n\\subsection*{{{_latex(table.title)}}}")
         for block in table.blocks:
             parts.append(f"\\paragraph{{{_latex(block.heading)}}}")
             parts += [_latex_sheet(sheet) for sheet in sheets(table, block)]
@@ -93,11 +95,11 @@ def _latex_heading(text: str, side: str) -> str:
 
 def _latex_cell(cell: Text) -> str:
     text = _latex(cell.text)
-    return rf"\textbf{{{text}}}" if cell.best else rf"\textit{{{text}}}" if cell.truth else text
+    return rf"\textbf{{{text}}}" if cell.best else rf"\textit{{{text}}}" if cell.apart else text
 
 
 def _latex(text: str) -> str:
-    escaped = "".join(_LATEX.get(sign, sign) for sign in text)
+    escaped = "".join(_LATEX.get(sign, sign) for sign in " ".join(text.splitlines()))
     return re.sub(r"(?<![\w-])-(?=\d)", "$-$", escaped)  # a minus, not a hyphen
 
 
@@ -139,6 +141,7 @@ def _csv_row(table: Table, number: int, line: Line) -> dict[str, Any]:
         **{f"axis {axis}": label for axis, label in zip(table.axes, line.labels, strict=True)},
         "block": number,
         "uses_truth": int(line.uses_truth),
+        "is_forced": int(line.is_forced),
         "ranked": int(line.is_ranked),
         "baseline": table.baseline,
         "paper_rsum": None if paper is None else paper.rsum,
@@ -172,6 +175,7 @@ def _csv_protocol(run: Run) -> dict[str, Any]:
         **shared_protocol(run.protocol),
         "noise_realised": realised,
         "noise_sha256": sha256,
+        "forced": "; ".join(forced(run.protocol)),
         "tested": run.protocol["date"],
         **{name: trained[name] for name in ("created", "device", "device_name", "threads")},
         **{f"version_{name}": version for name, version in trained["versions"].items()},

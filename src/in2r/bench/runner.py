@@ -3,28 +3,31 @@
 Several runners, on several machines that share the folder, may work on one grid: each cell is claimed by a lease.
 """
 
-import os
+import math
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from in2r.bench.cell import BROKEN, IN_USE, STOPPED, Where, command
+from in2r.bench.cell import BROKEN, IN_USE, STOPPED, Where, start
 from in2r.bench.folder import Fault, GridFolder
 from in2r.bench.grid import Cell, Grid, cell_config
 from in2r.bench.leases import Lease
 from in2r.bench.warmups import warmup_epochs, warmup_key
-from in2r.engine.interrupts import deferred_interrupts
+from in2r.engine.interrupts import Interrupts, deferred_interrupts
+from in2r.errors import InputError
 
 POLL, LOOK = 0.5, 5.0
 """Seconds between two looks at the own cells, and at those of others."""
 TRIES = 3
 """Times that a runner begins a cell which ends without a word, before it counts as broken."""
+STRIKES = 3
+"""Cells in a row that break before their first epoch, after which a runner stops: the fault is not theirs."""
 
 Told = Callable[[str, str], None]
-"""is told a cell's name and what became of it: begun, finished, broken, interrupted"""
+"""is told a cell's name and what became of it: begun, or its state afterwards"""
 
 
 @dataclass
@@ -41,45 +44,70 @@ class Runner:
         folder: the grid's folder.
         where: where data and devices are.
         jobs: cells at the same time.
+        passed_over: cells that are not to be begun here.
         told: hears what becomes of each cell.
         tick: called at every look at the cells.
     """
 
-    def __init__(self, folder: GridFolder, where: Where, jobs: int, told: Told, tick: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        folder: GridFolder,
+        where: Where,
+        jobs: int,
+        passed_over: Container[str],
+        told: Told,
+        tick: Callable[[], None],
+    ) -> None:
         self.folder, self.where, self.jobs, self.told, self.tick = folder, where, jobs, told, tick
         self.grid: Grid = folder.grid()
-        self.keys = {cell.name: warmup_key(cell_config(cell)) for cell in self.grid.cells}
+        self.cells = [cell for cell in self.grid.cells if cell.name not in passed_over]
+        self.keys = {cell.name: warmup_key(cell_config(cell)) for cell in self.cells}
         self._running: list[_Job] = []
         self._tries: dict[str, int] = {}
         self._not_before: dict[str, float] = {}
+        self._strikes = 0
 
     def run(self) -> bool:
         """Work until nothing is left to do; False where a cell is broken.
 
         Raises:
+            InputError: cell after cell breaks before its first epoch.
             KeyboardInterrupt: after ^C; the cells under way have saved what they did.
         """
-        looked = -LOOK
         with deferred_interrupts() as interrupts:
-            while interrupts.asked is None:
-                if self._collect() or time.monotonic() - looked >= LOOK:
-                    waiting = self._fill()
-                    looked = time.monotonic()
-                    if not self._running and not waiting:
-                        break
-                self.tick()
-                time.sleep(POLL)
-            self._stop()
-        return not any(self.folder.state(cell.name) == "broken" for cell in self.grid.cells)
+            try:
+                self._work(interrupts)
+            finally:
+                self._stop()
+        return all(self.folder.state(cell.name) == "finished" for cell in self.cells)
+
+    def _work(self, interrupts: Interrupts) -> None:
+        looked = renewed = -math.inf
+        while interrupts.asked is None:
+            now = time.monotonic()
+            if now - renewed >= self.folder.expires / 4:  # a process that still starts does not do it itself
+                for job in self._running:
+                    job.lease.renew()
+                renewed = now
+            if self._collect() or now - looked >= LOOK:
+                waiting = self._fill()
+                looked = now
+                if not self._running and not waiting:
+                    return
+            self.tick()
+            time.sleep(POLL)
 
     def _fill(self) -> bool:
         """Begin what can be begun; say whether cells are left that others work on, or that wait for a warm-up."""
-        states = {cell.name: self.folder.state(cell.name) for cell in self.grid.cells}
+        if self._strikes >= STRIKES:
+            raise InputError(
+                f"{self.folder.path}: {STRIKES} cells in a row broke before their first epoch; `in2r bench status "
+                f"{self.folder.path}` says why, `--retry` begins them again"
+            )
+        cells, states = self.cells, {cell.name: self.folder.state(cell.name) for cell in self.cells}
         # what was begun comes first, then by priority
-        left = [cell for state in ("interrupted", "open") for cell in self.grid.cells if states[cell.name] == state]
-        busy = {
-            self.keys[cell.name] for cell in self.grid.cells if states[cell.name] == "running" and self._warms(cell)
-        }
+        left = [cell for state in ("interrupted", "open") for cell in cells if states[cell.name] == state]
+        busy = {self.keys[cell.name] for cell in cells if states[cell.name] == "running" and self._warms(cell)}
         for cell in left:
             if len(self._running) >= self.jobs:
                 break
@@ -94,8 +122,7 @@ class Runner:
 
     def _warms(self, cell: Cell) -> bool:
         """Say whether a running cell trains a warm-up that others can take over."""
-        run, epochs = self.folder.run(cell.name), warmup_epochs(cell)
-        return epochs > 0 and (not run.exists() or len(run.records()) < epochs)
+        return self.folder.epochs_done(cell.name) < warmup_epochs(cell)
 
     def _begin(self, cell: Cell) -> bool:
         lease = self.folder.claim(cell.name)
@@ -104,16 +131,7 @@ class Runner:
         if self.folder.state(cell.name) == "finished":
             lease.release()
             return False
-        log = self.folder.log_file(cell.name)
-        log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("ab") as file:
-            process = subprocess.Popen(
-                command(self.folder, lease, self.where),
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,  # ^C reaches the runner alone, which asks its cells to stop
-            )
+        process = start(self.folder, cell, lease, self.where, self.grid.folds)
         self._running.append(_Job(cell, lease, process))
         self._tries[cell.name] = self._tries.get(cell.name, 0) + 1
         self.told(cell.name, "begun")
@@ -135,7 +153,9 @@ class Runner:
         if silent and (status == -signal.SIGKILL or self._tries[name] >= TRIES):
             self._say_broken(name, status)
         job.lease.release()
-        self.told(name, self.folder.state(name))
+        state = self.folder.state(name)
+        self._strikes = self._strikes + 1 if state == "broken" and not self.folder.epochs_done(name) else 0
+        self.told(name, state)
 
     def _say_broken(self, name: str, status: int) -> None:
         reason = f"ended with status {status}"
@@ -149,7 +169,7 @@ class Runner:
         """Ask the cells under way to save and stop, and wait for it."""
         for job in self._running:
             if job.process.poll() is None:
-                os.kill(job.process.pid, signal.SIGTERM)
+                job.process.terminate()
         for job in self._running:
             job.process.wait()
             job.lease.release()

@@ -15,11 +15,11 @@ _RECALLS = {f"ensemble_{way}_r{k}": f"{way} R@{k}" for way in ("i2t", "t2i") for
 
 @dataclass(frozen=True)
 class Text:
-    """A cell of a sheet; `best` = of its column, among the rows that are ranked."""
+    """A cell of a sheet; `best` = of its column, among the rows that are ranked; `apart` = of a row that never is."""
 
     text: str
     best: bool = False
-    truth: bool = False
+    apart: bool = False
 
 
 @dataclass(frozen=True)
@@ -50,16 +50,19 @@ def _sheet(table: Table, block: Block, columns: Mapping[str, Column]) -> Sheet:
     for line in block.lines:
         cells = [*_labels(line), *(column(line) for column in columns.values())]
         texts = (cell if isinstance(cell, Text) else Text(cell) for cell in cells)
-        rows.append(tuple(Text(cell.text, cell.best, line.uses_truth) for cell in texts))
+        rows.append(tuple(Text(cell.text, cell.best, line.is_apart) for cell in texts))
     return Sheet((*table.axes, *columns), tuple(rows), len(table.axes))
 
 
 def _recalls(block: Block) -> dict[str, Column]:
+    seeds = max(len(line.runs) for line in block.lines)
+
     def ranked(figure: str, *, with_sd: bool = False) -> Column:
         def cell(line: Line) -> Text:
             found = line.spreads.get(figure)
             best = found is not None and line.is_ranked and shown(found.mean) == block.best[figure]
-            return Text(_spread(found, with_sd), best)
+            text = _spread(found, with_sd)
+            return Text(f"({text})" if 0 < len(line.runs) < seeds else text, best)
 
         return cell
 
@@ -76,7 +79,10 @@ def _recalls(block: Block) -> dict[str, Column]:
 
 
 def _costs(table: Table) -> dict[str, Column]:
-    steps = {"steps per network": lambda line: f"{line.spreads['steps'].mean:,.0f}" if line.spreads else EMPTY}
+    steps: dict[str, Column] = {
+        "epoch": _epochs,
+        "steps per network": lambda line: f"{line.spreads['steps'].mean:,.0f}" if line.spreads else EMPTY,
+    }
     if table.baseline is None:
         return {**steps}
     return {
@@ -87,9 +93,16 @@ def _costs(table: Table) -> dict[str, Column]:
     }
 
 
+def _epochs(line: Line) -> str:
+    """Say which epoch each seed selected; w: one of the warm-up."""
+    epochs, warm = (line.values(figure).values() for figure in ("epoch", "epoch_is_of_warmup"))
+    return ", ".join(f"{epoch:.0f}{'w' * bool(w)}" for epoch, w in zip(epochs, warm, strict=True)) or EMPTY
+
+
 def _labels(line: Line) -> tuple[str, ...]:
     first, *rest = line.labels
-    return (f"{first} †" if line.uses_truth else first, *rest)
+    marks = " †" * line.uses_truth + " §" * line.is_forced + " ¶" * line.has_one_group
+    return (f"{first}{marks}", *rest)
 
 
 def _spread(found: Spread | None, with_sd: bool) -> str:

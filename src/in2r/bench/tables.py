@@ -8,8 +8,8 @@ from pathlib import Path
 
 from in2r.bench.compare import RANKED, SINGLE, Block, Line, Run, make_blocks
 from in2r.bench.grid import Cell, Grid, Group, Row, cell_config, expand, read_grid
-from in2r.bench.paper import PaperFigure, paper_figure, paper_methods
-from in2r.bench.protocols import describe
+from in2r.bench.paper import PaperFigure, paper_figure
+from in2r.bench.protocols import RESULT, forced, require_form
 from in2r.bench.records import Record, read_records, require_settings
 from in2r.engine.settings import RunConfig
 from in2r.errors import InputError
@@ -57,39 +57,66 @@ def make_tables(
     runs = {}
     for cell in grid.cells:
         if cell.name in records:
-            runs[cell.name] = _run(records[cell.name], cell, configs[cell.name])
+            runs[cell.name] = read_run(records[cell.name], cell, configs[cell.name])
     strangers = tuple(sorted(records.keys() - configs.keys()))
     return [_table(known[name], configs, runs, minus, strangers) for name in groups or known]
 
 
-def _run(record: Record, cell: Cell, config: RunConfig) -> Run:
-    """Take a record's figures, if it is the record of this cell."""
+def read_run(record: Record, cell: Cell, config: RunConfig) -> Run:
+    """Take what tables and figures read of a record, once all of it is found whole.
+
+    Args:
+        record: what is kept of the cell.
+        cell: whose record it must be.
+        config: the cell's settings.
+
+    Raises:
+        InputError: a record of another cell or other settings, a damaged one, or one of an unfinished run.
+    """
     place = f"record {cell.name}"
     if (record.name, record.seed) != (cell.name, cell.seed):
         raise InputError(f"{place}: is of cell {record.name}, seed {record.seed}; the grid has seed {cell.seed} here")
-    try:
-        protocol = record.result["protocol"]
-        require_settings(record, config)
-        figures = _figures(record)
-        describe({record.seed: protocol})
-    except (KeyError, TypeError) as error:
-        raise InputError(f"{place}: not a whole record of a tested run ({error})") from None
+    require_form(record.settings, {str: {str: object}}, f"{place}: settings")
+    require_form(record.result, RESULT, f"{place}: result")
+    require_form(record.epochs, [{"seconds": float}], f"{place}: epochs")
+    rows, protocol = record.result["rows"], record.result["protocol"]
+    if len(rows) != 3:
+        raise InputError(f"{place}: result.rows: expected A, B and ensemble, got {', '.join(rows)}")
+    require_settings(record, config)
     if not protocol["finished"]:
         raise InputError(f"{place}: of an unfinished run ({protocol['epochs_done']} epochs)")
-    return Run(figures, protocol)
+    return Run(_figures(record), protocol)
 
 
 def _figures(record: Record) -> dict[str, float]:
     rows, epochs = record.result["rows"], record.epochs
-    single = [row["rsum"] for name, row in rows.items() if name != "ensemble"]
     recalls = {f"{name}_{figure}": value for name, row in rows.items() for figure, value in row.items()}
     return {
-        SINGLE: statistics.fmean(single),
-        **{figure: recalls[figure] for figure in RANKED if figure != SINGLE},  # those must be there
+        SINGLE: statistics.fmean(rows[name]["rsum"] for name in ("A", "B")),
+        **{figure: recalls[figure] for figure in RANKED if figure != SINGLE},  # the first columns of a file
         **recalls,
         "steps": statistics.fmean(record.result["protocol"]["steps_per_network"].values()),
         "seconds": math.fsum(epoch["seconds"] for epoch in epochs),
         "epochs_taken_over": sum("taken_over" in epoch for epoch in epochs),
+        **_course(record),
+    }
+
+
+def _course(record: Record) -> dict[str, float]:
+    """Say which epoch was selected, and whether co-training was what its name says."""
+    epoch = record.result["protocol"]["selection"]["epoch"]
+    later = [entry for entry in record.epochs if entry.get("phase") == "co-training"]
+    alone = [
+        entry
+        for entry in later
+        for name in "AB"
+        if entry.get(f"single_mode_{name}") and entry.get(f"clean_fraction_{name}") == 1
+    ]
+    return {
+        "epoch": epoch,
+        "epoch_is_of_warmup": float(epoch <= record.settings.get("method", {}).get("warmup_epochs", 0)),
+        "cotraining_epochs": len(later),
+        "one_group_epochs": len(alone) / 2,  # of two networks
     }
 
 
@@ -114,11 +141,13 @@ def _line(
     """Make a row as it is before it is set beside others."""
     config = configs[next(iter(row.cells.values()))]
     noise, data = config.noise, config.data
+    own = {seed: runs[cell] for seed, cell in row.cells.items() if cell in runs}
     return Line(
         labels=row.labels,
         cells=row.cells,
-        runs={seed: runs[cell] for seed, cell in row.cells.items() if cell in runs},
+        runs=own,
         uses_truth=noise.oracle or noise.hide_original,
+        is_forced=any(forced(run.protocol) for run in own.values()),
         declared=(noise.level, noise.ratio, data.path, data.dev_rule, data.caption_vectors),
         paper=_paper(group, row, noise.ratio),
         spreads={},
@@ -133,7 +162,4 @@ def _paper(group: Group, row: Row, ratio: float | None) -> PaperFigure | None:
     paper = group.paper
     if paper is None or row.labels[0] not in paper.rows:
         return None
-    method = paper.rows[row.labels[0]]
-    if method not in paper_methods(paper.dataset):
-        raise InputError(f"group {group.name}: the paper has no figure of {method} on {paper.dataset}")
-    return paper_figure(paper.dataset, ratio if paper.noise is None else paper.noise, method)
+    return paper_figure(paper.dataset, ratio if paper.noise is None else paper.noise, paper.rows[row.labels[0]])

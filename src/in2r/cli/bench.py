@@ -1,7 +1,9 @@
 """`in2r bench`: a whole grid of runs from one file, and tables of what it found."""
 
 import argparse
+import math
 import os
+from collections.abc import Collection, Container
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -56,6 +58,10 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         "--lease", type=float, default=120.0, metavar="SECONDS",
         help="take over a cell whose process was not heard of for so long; default: 120",
     )  # fmt: skip
+    run.add_argument(
+        "--group", action="append", default=[], metavar="NAME", help="only the cells of this group; repeatable"
+    )
+    run.add_argument("--seed", action="append", default=[], type=int, metavar="N", help="only this seed; repeatable")
     run.add_argument("--retry", action="store_true", help="begin broken cells again")
     run.add_argument("--plan", action="store_true", help="time a few steps, say what it would cost, and stop")
     run.set_defaults(run=run_grid)
@@ -70,23 +76,41 @@ def run_grid(args: argparse.Namespace) -> int:
     from in2r.bench.cell import Where
     from in2r.bench.runner import Runner
 
-    if args.jobs < 1 or args.lease <= 0:
-        raise InputError(f"--jobs {args.jobs}, --lease {args.lease:g}: at least one job, and more than 0 seconds")
+    if args.jobs < 1 or not 1 <= args.lease < math.inf:
+        raise InputError(f"--jobs {args.jobs}, --lease {args.lease:g}: at least one job, and one second or more")
     folder = _folder(args)
     data = str(Path(args.data).absolute()) if args.data else os.getcwd()
     threads = None if args.jobs == 1 else max(1, (os.cpu_count() or 1) // args.jobs)
     where = Where(data, args.device, threads, args.lease)
     console = Console()
-    if args.retry:
+    if args.retry and not args.plan:
         for cell in folder.grid().cells:
             folder.fault_file(cell.name).unlink(missing_ok=True)
-    _plan(console, folder, where, args.jobs)
+    others = _others(folder, args.group, args.seed)
+    unable = _plan(console, folder, where, args.jobs, others)
     if args.plan:
         return 0
-    with _Display(console, folder) as display:
-        whole = Runner(folder, where, args.jobs, display.told, display.tick).run()
+    with _Display(console, folder, others) as display:
+        whole = Runner(folder, where, args.jobs, {*others, *unable}, display.told, display.tick).run()
     console.print(f"tables: in2r bench table {folder.path}", markup=False, highlight=False, soft_wrap=True)
-    return 0 if whole else 1
+    return 0 if whole and not unable else 1
+
+
+def _others(folder: "GridFolder", groups: list[str], seeds: list[int]) -> set[str]:
+    """Return the cells that are not asked for by group or seed."""
+    grid = folder.grid()
+    known = {group.name: {name for row in group.rows for name in row.cells.values()} for group in grid.groups}
+    for name in groups:
+        if name not in known:
+            raise InputError(f"--group {name}: the grid has {', '.join(known)}")
+    for seed in seeds:
+        if seed not in {cell.seed for cell in grid.cells}:
+            raise InputError(f"--seed {seed}: no cell of the grid has it")
+    return {
+        cell.name
+        for cell in grid.cells
+        if (groups and not any(cell.name in known[name] for name in groups)) or (seeds and cell.seed not in seeds)
+    }
 
 
 def _folder(args: argparse.Namespace) -> "GridFolder":
@@ -100,7 +124,8 @@ def _folder(args: argparse.Namespace) -> "GridFolder":
             raise InputError(f"--out is missing: the folder to make for the grid {args.grid}")
         if args.overrides:
             raise InputError(f"{args.grid}: is begun already; settings go with the grid file and --out")
-        return folder.require()
+        folder.require_same_settings(folder.grid())
+        return folder
     values = read_grid(args.grid, args.overrides)
     expand(values, args.grid)
     folder = GridFolder(args.out, args.lease)
@@ -108,8 +133,8 @@ def _folder(args: argparse.Namespace) -> "GridFolder":
     return folder
 
 
-def _plan(console: Console, folder: "GridFolder", where: "Where", jobs: int) -> None:
-    """Say how many cells there are and how long the open ones will take."""
+def _plan(console: Console, folder: "GridFolder", where: "Where", jobs: int, others: Container[str]) -> Collection[str]:
+    """Say how many cells there are and how long the open ones will take; return those that cannot be begun."""
     from in2r.bench.estimate import estimate
 
     grid = folder.grid()
@@ -117,18 +142,20 @@ def _plan(console: Console, folder: "GridFolder", where: "Where", jobs: int) -> 
     counts = {state: list(states.values()).count(state) for state in dict.fromkeys(states.values())}
     said = ", ".join(f"{number} {state}" for state, number in counts.items())
     console.print(f"{grid.title}: {len(grid.cells)} cells ({said})", markup=False, highlight=False, soft_wrap=True)
-    ahead = [cell for cell in grid.cells if states[cell.name] in ("open", "interrupted")]
+    ahead = [cell for cell in grid.cells if cell.name not in others and states[cell.name] in ("open", "interrupted")]
     if not ahead:
-        return
+        return ()
     console.print("timing a few steps of each kind of cell ...", highlight=False)
     found = estimate(folder, ahead, where)
     _say(console, found, jobs)
+    return found.faults
 
 
 def _say(console: Console, found: "Estimate", jobs: int) -> None:
     if found.seconds:
         share = f", about {duration(found.total / jobs)} with {jobs} at a time" if jobs > 1 else ""
-        console.print(f"time: about {duration(found.total)} for {len(found.seconds)} cells{share}", highlight=False)
+        count = f"{len(found.seconds)} cell{'s' * (len(found.seconds) > 1)}"
+        console.print(f"time: about {duration(found.total)} for {count}{share}", highlight=False)
     for fault in dict.fromkeys(found.faults.values()):
         names = [name for name, said in found.faults.items() if said == fault]
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
@@ -138,11 +165,11 @@ def _say(console: Console, found: "Estimate", jobs: int) -> None:
 class _Display:
     """One bar over all epochs of the grid, whoever trains them, and a line for each cell that ends."""
 
-    def __init__(self, console: Console, folder: "GridFolder") -> None:
+    def __init__(self, console: Console, folder: "GridFolder", others: Container[str]) -> None:
         self.console, self.folder = console, folder
         from in2r.bench.grid import cell_config
 
-        cells = folder.grid().cells
+        cells = [cell for cell in folder.grid().cells if cell.name not in others]
         self.epochs = {cell.name: cell_config(cell).train.epochs for cell in cells}
         columns = (
             TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("epochs"),
@@ -165,7 +192,7 @@ class _Display:
             if self.folder.record_file(name).is_file():
                 done += epochs
             elif self.folder.run(name).exists():
-                done += len(self.folder.run(name).records())
+                done += self.folder.epochs_done(name)
         return done
 
     def tick(self) -> None:
@@ -193,6 +220,7 @@ class _Display:
 def run_status(args: argparse.Namespace) -> int:
     """List the cells."""
     from in2r.bench.folder import GridFolder
+    from in2r.bench.grid import cell_config
 
     folder = GridFolder(args.folder).require()
     table = Table(box=None, padding=(0, 1, 0, 0))
@@ -202,7 +230,7 @@ def run_status(args: argparse.Namespace) -> int:
         state = folder.state(cell.name)
         note = folder.fault(cell.name).error if state == "broken" else ""
         if state in ("running", "interrupted"):
-            note = f"{len(folder.run(cell.name).records())} epochs done" if folder.run(cell.name).exists() else ""
+            note = f"{folder.epochs_done(cell.name)} of {cell_config(cell).train.epochs} epochs"
         table.add_row(cell.name, state, note)
     Console().print(table)
     return 0

@@ -1,6 +1,7 @@
 """`in2r bench table`: what a grid has measured, in tables that compare only what may be compared."""
 
 import argparse
+import io
 import shlex
 import sys
 import textwrap
@@ -73,11 +74,20 @@ def run(args: argparse.Namespace) -> int:
         return 0
     text = render(tables, wanted, command)
     if args.out is None:
-        sys.stdout.write(text)
+        _print(text)
     else:
         write_text(args.out, text)
         Console().print(f"{args.out}: written", markup=False, highlight=False, soft_wrap=True)
     return 0
+
+
+def _print(text: str) -> None:
+    """Print a file's text: as UTF-8, like a file, whatever the terminal's encoding; nothing where output is closed."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.flush()
+        sys.stdout.buffer.write(text.encode(errors="replace"))
+    elif sys.stdout is not None:
+        sys.stdout.write(text)
 
 
 def _format(args: argparse.Namespace) -> str | None:
@@ -130,4 +140,4 @@ def _rich(sheet: "Sheet") -> RichTable:
 
 
 def _style(cell: "Text") -> str:
-    return "bold" if cell.best else "italic" if cell.truth else ""
+    return "bold" if cell.best else "italic" if cell.apart else ""

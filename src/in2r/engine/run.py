@@ -203,4 +203,13 @@ def versions() -> dict[str, str]:
         "numpy": numpy.__version__,
         "scikit-learn": sklearn.__version__,
         "platform": platform.platform(),
+        "cpu": f"{_cpu_name()}, {torch.backends.cpu.get_cpu_capability()}",
     }
+
+
+def _cpu_name() -> str:
+    """Return the processor's name: another one may round another way."""
+    file = Path("/proc/cpuinfo")  # where it is absent, Python knows the architecture at least
+    lines = file.read_text(encoding="utf-8", errors="replace").splitlines() if file.is_file() else []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name") and ":" in line]
+    return names[0] if names else platform.processor() or platform.machine()

@@ -2,12 +2,11 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from in2r.errors import InputError
 from in2r.plots import style
-from in2r.plots.sources import RunLog, describe_data
+from in2r.plots.sources import QUANTITIES, Quantity, RunLog, describe_data
 from in2r.results.protocol import describe_noise
 
 if TYPE_CHECKING:
@@ -15,38 +14,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 COLUMNS = 4
-
-
-@dataclass(frozen=True)
-class Quantity:
-    """A key of the log that exists for each network, or once for both, and how it is shown."""
-
-    key: str
-    title: str
-    factor: float = 1.0
-
-
-PERCENT = 100.0
-QUANTITIES = (
-    Quantity("peer_similarity_image", "peers' similarity, images"),
-    Quantity("peer_similarity_text", "peers' similarity, texts"),
-    Quantity("loss_sce", "SCE loss, mean"),
-    Quantity("loss_inter", "inter-modal loss, sum"),
-    Quantity("loss_intra_image", "intra-modal, images, sum"),
-    Quantity("loss_intra_text", "intra-modal, texts, sum"),
-    Quantity("loss_rect", "rectification loss, mean"),
-    Quantity("clean_fraction", "clean set (% of pairs)", PERCENT),
-    Quantity("estimated_noise_rate_sce", "estimated noise, sce (%)", PERCENT),
-    Quantity("estimated_noise_rate_triplet-mean", "estimated noise, triplet (%)", PERCENT),
-    Quantity("partition_precision", "clean set: precision (%)", PERCENT),
-    Quantity("partition_recall", "clean set: recall (%)", PERCENT),
-    Quantity("memory_fill", "memory filled (%)", PERCENT),
-    Quantity("distinct_neighbors_i2t", "distinct neighbours, i2t"),
-    Quantity("distinct_neighbors_t2i", "distinct neighbours, t2i"),
-    Quantity("neighbors_same_image_i2t", "same-image share, i2t (%)", PERCENT),
-    Quantity("neighbors_same_image_t2i", "same-image share, t2i (%)", PERCENT),
-)
-"""In the order of the panels. `loss_clean` and `loss_total` are weighted sums of others."""
 
 
 def draw_curves(figure: "Figure", logs: Sequence[RunLog], labels: Sequence[str]) -> None:

@@ -54,11 +54,11 @@ def draw_losses(figure: "Figure", log: RunLog, network: str = "A", epoch: int | 
 
 def _fits(log: RunLog, network: str) -> dict[int, dict[str, Any]]:
     """Return epoch → mixture, {} where all losses were equal."""
-    fits = {line["epoch"]: line["mixture"].get(network, {}) for line in log.epochs if "mixture" in line}
+    fits = {line["epoch"]: line["mixture"][network] for line in log.epochs if network in line.get("mixture", {})}
     if not fits:
         raise InputError(
-            f"{log.name}: no epoch's log line holds a `mixture`: no pair was judged (warm-up, a method without a "
-            "partition, an oracle run), or the run was trained with an older in2r"
+            f"{log.name}: no epoch's log line holds a `mixture` of network {network}: no pair was judged (warm-up, a "
+            "method without a partition, an oracle run), or the run was trained with an older in2r"
         )
     return fits
 

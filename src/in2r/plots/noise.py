@@ -3,18 +3,17 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from in2r.bench.grid import Row
 from in2r.bench.records import Record
 from in2r.errors import InputError
 from in2r.plots import style
 from in2r.plots.series import (
-    Points,
     Series,
-    add_point,
     describe_results,
     describe_seeds,
     draw_series,
+    make_points,
     split_name,
-    uses_truth,
 )
 from in2r.plots.sources import GroupRecords
 
@@ -40,7 +39,7 @@ def draw_noise(figure: "Figure", group: GroupRecords) -> None:
     for series, line in zip(lines, style.LINES, strict=False):
         draw_series(axes, series, line, _dashes(series), seed_lines=False)
     axes.set_xticks(sorted({x for series in lines for x in series.points}))
-    axes.set_xlabel(f"injected noise (% of the training pairs, {level} level)")
+    axes.set_xlabel(f"injected noise (% of the training pairs{level})")
     axes.set_ylabel(f"{split_name(records)} rSum")
     _legend(figure, lines)
     points = [series.points for series in lines]
@@ -51,15 +50,17 @@ def draw_noise(figure: "Figure", group: GroupRecords) -> None:
 def noise_series(group: GroupRecords) -> list[Series]:
     """Return the methods' results by noise ratio in percent, in the order of the group's rows."""
     axis = _noise_axis(group)
-    points: dict[str, Points] = {}
-    truth: dict[str, bool] = {}
+    methods: dict[str, list[Row]] = {}
     for row in group.group.rows:
         others = [label for place, label in enumerate(row.labels) if place != axis]
-        name = ", ".join(others) or group.group.title
-        for seed, record in group.of(row).items():
-            add_point(points.setdefault(name, {}), 100 * noise_ratio(record), {seed: record})
-            truth[name] = truth.get(name, False) or uses_truth(record)
-    return [Series(name, found, truth[name]) for name, found in points.items()]
+        methods.setdefault(", ".join(others) or group.group.title, []).append(row)
+    found = []
+    for name, rows in methods.items():
+        points = make_points(group, rows, lambda _, record: 100 * noise_ratio(record))
+        if points:
+            noises = [group.config(row).noise for row in rows if group.of(row)]
+            found.append(Series(name, points, any(noise.oracle or noise.hide_original for noise in noises)))
+    return found
 
 
 def noise_ratio(record: Record) -> float:
@@ -71,18 +72,20 @@ def noise_ratio(record: Record) -> float:
 
 
 def _noise_axis(group: GroupRecords) -> int:
-    """Return the place of the axis whose label alone decides the ratio."""
+    """Return the place of the axis whose label alone decides the noise, by the settings of all cells."""
     for place in range(len(group.group.axes)):
-        ratios: dict[str, set[float]] = {}
+        noises: dict[str, set[float | str | None]] = {}
         for row in group.group.rows:
-            for record in group.of(row).values():
-                ratios.setdefault(row.labels[place], set()).add(noise_ratio(record))
-        if all(len(found) == 1 for found in ratios.values()) and len(set.union(*ratios.values())) > 1:
+            noise = group.config(row).noise
+            asked = noise.index if noise.ratio is None else noise.ratio  # a file may say its ratio itself
+            noises.setdefault(row.labels[place], set()).add(asked)
+        if all(len(found) == 1 for found in noises.values()) and len(set.union(*noises.values())) > 1:
             return place
     raise InputError(f"group {group.group.name}: none of its axes ({', '.join(group.group.axes)}) sets the noise ratio")
 
 
 def _level(records: Iterable[Record]) -> str:
+    """Say the level of the injected noise; nothing where only clean data are measured yet."""
     found = dict.fromkeys(
         str(noise["level"])
         for record in records
@@ -90,7 +93,7 @@ def _level(records: Iterable[Record]) -> str:
     )
     if len(found) > 1:
         raise InputError(f"results that cannot be compared: noise at {' and '.join(found)} level")
-    return next(iter(found))
+    return "".join(f", {level} level" for level in found)
 
 
 def _dashes(series: Series) -> Any:

@@ -4,17 +4,19 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from in2r.bench.grid import Row
 from in2r.bench.protocols import shared_protocol
 from in2r.bench.records import Record
+from in2r.config import to_dict
 from in2r.errors import InputError
 from in2r.plots import style
 from in2r.plots.series import (
     Points,
     Series,
-    add_point,
     describe_results,
     describe_seeds,
     draw_series,
+    make_points,
     split_name,
 )
 from in2r.plots.sources import GroupRecords
@@ -70,22 +72,20 @@ def numeric_points(group: GroupRecords) -> Points:
     axes = group.group.axes
     if len(axes) != 1:
         raise InputError(f"group {group.group.name}: axes {', '.join(axes)}; a sensitivity curve needs a single one")
-    points: Points = {}
-    for row in group.group.rows:
-        results = group.of(row)
-        for seed, record in results.items():
-            add_point(points, _value(group.group.name, axes[0], row.labels[0], record), {seed: record})
-    return points
+    return make_points(group, group.group.rows, lambda row, _: _value(group, row))
 
 
-def _value(group: str, axis: str, label: str, record: Record) -> float:
+def _value(group: GroupRecords, row: Row) -> float:
+    axis, label = group.group.axes[0], row.labels[0]
     section, _, name = axis.partition(".")
-    value = record.settings.get(section, {}).get(name)
+    value = to_dict(group.config(row)).get(section, {}).get(name)
     if isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)
     number = _as_number(label)
     if number is None:
-        raise InputError(f"group {group}: {label} on axis {axis} is no number, so it has no place on a curve")
+        raise InputError(
+            f"group {group.group.name}: {label} on axis {axis} is no number, so it has no place on a curve"
+        )
     return number
 
 
@@ -112,11 +112,10 @@ def _shown(value: float) -> str:
 
 
 def _mark_baseline(axes: "Axes", group: GroupRecords) -> None:
-    label = group.group.baseline
-    of_baseline = [record for row in group.group.rows if row.labels[0] == label for record in group.of(row).values()]
-    if label is None or not of_baseline:
+    baseline = next((row for row in group.group.rows if row.labels[0] == group.group.baseline and group.of(row)), None)
+    if baseline is None:
         return
-    value = _value(group.group.name, group.group.axes[0], label, of_baseline[0])
+    value = _value(group, baseline)
     axes.axvline(value, color=style.GREY, linestyle="dotted", linewidth=1.2, zorder=0)
     axes.set_title(f"dotted: baseline, {_shown(value)}", loc="right", fontsize=7, color="0.3")
 

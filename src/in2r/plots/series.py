@@ -1,11 +1,12 @@
 """Results of a grid as lines: a value on the x axis, one rSum per seed, and what all of them must agree in."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import mean, stdev
 from typing import TYPE_CHECKING, Any
 
-from in2r.bench.protocols import seed_noise, shared_protocol
+from in2r.bench.grid import Row
+from in2r.bench.protocols import forced, seed_noise, shared_protocol
 from in2r.bench.records import Record
 from in2r.errors import InputError
 from in2r.plots.sources import GroupRecords
@@ -37,12 +38,6 @@ class Series:
 def rsum(record: Record) -> float:
     """Return the rSum of the ensemble on the split that was evaluated."""
     return float(record.result["rows"]["ensemble"]["rsum"])
-
-
-def uses_truth(record: Record) -> bool:
-    """Say whether a run was told which pairs match."""
-    noise = record.settings["noise"]
-    return bool(noise["oracle"] or noise.get("hide_original"))  # records of an older in2r lack the second
 
 
 def draw_series(axes: "Axes", series: Series, line: Line, dashes: Any, *, seed_lines: bool) -> None:
@@ -77,11 +72,10 @@ def describe_results(records: Sequence[Record], *, over_noise: bool = False) -> 
         _require_one(f"noise index of seed {what[0]}", map(seed_noise, same))
     data, evaluated = protocols[0]["data"], protocols[0]["evaluated"]
     folds = "" if evaluated["folds"] == 1 else f", mean of {evaluated['folds']} folds"
-    forced = any(any(protocol.get("forced", {}).values()) for protocol in protocols)  # an older in2r had no word of it
     return (
         f"rSum (0 to 600) of the ensemble, {evaluated['split']} split of {data['path']} ({data['fingerprint'][:12]}, "
         f"{evaluated['images']:,} images, {evaluated['captions']:,} captions{folds})"
-        f"{'; some were FORCED in spite of changed data or settings' if forced else ''}"
+        f"{'; some were FORCED in spite of changed data or settings' if any(map(forced, protocols)) else ''}"
     )
 
 
@@ -108,7 +102,20 @@ def describe_seeds(groups: Sequence[GroupRecords], points: Iterable[Points], see
     return shown + (f"; not finished and not shown: {missing} of the runs" if missing else "")
 
 
-def add_point(points: Points, x: float, results: Mapping[int, Record]) -> None:
-    """Add a row's results, if there are any."""
-    if results:
-        points.setdefault(x, {}).update({seed: rsum(record) for seed, record in results.items()})
+def make_points(group: GroupRecords, rows: Iterable[Row], place: Callable[[Row, Record], float]) -> Points:
+    """Put the results of a line's rows where they belong on the x axis.
+
+    Raises:
+        InputError: two rows of different settings at one place.
+    """
+    points: Points = {}
+    owners: dict[float, Row] = {}
+    for row in rows:
+        for seed, record in group.of(row).items():
+            x = place(row, record)
+            owner = owners.setdefault(x, row)
+            if owner.cells != row.cells:
+                both = " and ".join(", ".join(found.labels) for found in (owner, row))
+                raise InputError(f"group {group.group.name}: rows {both} both stand at {x:g}; make two groups of them")
+            points.setdefault(x, {})[seed] = rsum(record)
+    return points

@@ -6,11 +6,68 @@ from pathlib import Path
 from typing import Any
 
 from in2r.bench.grid import Group, Row, cell_config, expand
-from in2r.bench.records import Record, read_record, read_records, require_settings
+from in2r.bench.protocols import NOISE, require_form
+from in2r.bench.records import Record, read_record, read_records
+from in2r.bench.tables import read_run
 from in2r.config import read_yaml
 from in2r.engine.run import RunFolder
+from in2r.engine.settings import RunConfig
 from in2r.errors import InputError
 from in2r.results.protocol import describe_noise
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A key of the log that exists for each network, or once for both, and how it is shown."""
+
+    key: str
+    title: str
+    factor: float = 1.0
+
+
+PERCENT = 100.0
+QUANTITIES = (
+    Quantity("peer_similarity_image", "peers' similarity, images"),
+    Quantity("peer_similarity_text", "peers' similarity, texts"),
+    Quantity("loss_sce", "SCE loss, mean"),
+    Quantity("loss_inter", "inter-modal loss, sum"),
+    Quantity("loss_intra_image", "intra-modal, images, sum"),
+    Quantity("loss_intra_text", "intra-modal, texts, sum"),
+    Quantity("loss_rect", "rectification loss, mean"),
+    Quantity("clean_fraction", "clean set (% of pairs)", PERCENT),
+    Quantity("estimated_noise_rate_sce", "estimated noise, sce (%)", PERCENT),
+    Quantity("estimated_noise_rate_triplet-mean", "estimated noise, triplet (%)", PERCENT),
+    Quantity("partition_precision", "clean set: precision (%)", PERCENT),
+    Quantity("partition_recall", "clean set: recall (%)", PERCENT),
+    Quantity("memory_fill", "memory filled (%)", PERCENT),
+    Quantity("distinct_neighbors_i2t", "distinct neighbours, i2t"),
+    Quantity("distinct_neighbors_t2i", "distinct neighbours, t2i"),
+    Quantity("neighbors_same_image_i2t", "same-image share, i2t (%)", PERCENT),
+    Quantity("neighbors_same_image_t2i", "same-image share, t2i (%)", PERCENT),
+)
+"""In the order of the panels. `loss_clean` and `loss_total` are weighted sums of others."""
+
+
+_LOG_NOISE = ({**NOISE, "oracle": bool}, None)
+_INFO = {"seed": int, "method": str, "data": {"path": str, "fingerprint": {"hash": str}}, "noise": _LOG_NOISE}
+_RECORD = {"protocol": {"method": str, "data": {"path": str, "fingerprint_in_training": str}, "noise": _LOG_NOISE}}
+_EPOCH = {
+    "epoch": int,
+    "phase": str,
+    "dev": {row: {"rsum": float} for row in ("A", "B", "ensemble")},
+    "mixture?": {str: {str: object}},
+    **{f"{quantity.key}{network}?": (float, None) for quantity in QUANTITIES for network in ("", "_A", "_B")},
+}
+_MIXTURE = {
+    "loss": str,
+    "low": float,
+    "high": float,
+    **{name: [float, float] for name in ("means", "variances", "weights")},
+    "boundary": (float, None),
+    "counts": [int],
+    "clean_counts?": [int],
+}
+"""What figures read of run.json, of a result and of an epoch's record."""
 
 
 @dataclass(frozen=True)
@@ -42,16 +99,35 @@ def read_log(path: str | Path) -> RunLog:
     """Read a run folder, or the record of a run (a .json file).
 
     Raises:
-        InputError: neither of them, or no epoch has ended.
+        InputError: neither of them, damaged, or no epoch has ended.
     """
-    log = _of_record(Path(path)) if Path(path).suffix == ".json" else _of_folder(RunFolder(path))
+    folder, is_record = RunFolder(path), Path(path).suffix == ".json"
+    log = _of_record(Path(path)) if is_record else _of_folder(folder)
     if not log.epochs:
         raise InputError(f"{path}: no epoch has ended yet")
+    for number, epoch in enumerate(log.epochs, start=1):
+        _require_epoch(epoch, f"{path}: epoch {number}" if is_record else f"{folder.log_file}: line {number}")
     return log
+
+
+def _require_epoch(epoch: Any, place: str) -> None:
+    require_form(epoch, _EPOCH, place)
+    for network, fit in epoch.get("mixture", {}).items():
+        here = f"{place}.mixture.{network}"
+        if not fit:  # all losses were equal
+            continue
+        require_form(fit, _MIXTURE, here)
+        if min(fit["variances"]) <= 0 or fit["low"] >= fit["high"]:
+            raise InputError(f"{here}: expected variances above 0 and `low` below `high`")
+        if not fit["counts"] or len(fit.get("clean_counts", fit["counts"])) != len(fit["counts"]):
+            raise InputError(f"{here}: expected as many `clean_counts` as `counts`, and at least one")
 
 
 def _of_record(file: Path) -> RunLog:
     record = read_record(file)
+    require_form(record.name, str, f"{file}: name")
+    require_form(record.seed, int, f"{file}: seed")
+    require_form(record.result, _RECORD, f"{file}: result")
     protocol = record.result["protocol"]
     data = protocol["data"]
     fingerprint = data["fingerprint_in_training"]
@@ -62,6 +138,7 @@ def _of_record(file: Path) -> RunLog:
 
 def _of_folder(folder: RunFolder) -> RunLog:
     info = folder.info()
+    require_form(info, _INFO, str(folder.info_file))
     data = info["data"]
     return RunLog(
         folder.path.resolve().name,
@@ -81,8 +158,17 @@ class GroupRecords:
     group: Group
     records: dict[str, Record]
     """name of a cell → its record; cells that are not finished are missing"""
-    missing: int
-    """cells of the group without a record"""
+    configs: dict[str, RunConfig]
+    """name of a cell, finished or not → its settings"""
+
+    @property
+    def missing(self) -> int:
+        """Return how many cells have no record."""
+        return len(self.configs) - len(self.records)
+
+    def config(self, row: Row) -> RunConfig:
+        """Return the row's settings, with the seed of its first cell."""
+        return self.configs[next(iter(row.cells.values()))]
 
     def of(self, row: Row) -> dict[int, Record]:
         """Return the row's records by seed."""
@@ -93,7 +179,8 @@ def read_groups(grid: str | Path, names: Iterable[str]) -> list[GroupRecords]:
     """Read groups of a grid folder from grid.yaml and records/ alone.
 
     Raises:
-        InputError: no grid folder, no such group, a group without any record, or a record of other settings.
+        InputError: no grid folder, no such group, a group without any record, or a record that is damaged or of
+            other settings.
     """
     file = Path(grid) / "grid.yaml"
     if not file.is_file():
@@ -107,10 +194,11 @@ def read_groups(grid: str | Path, names: Iterable[str]) -> list[GroupRecords]:
         if name not in groups:
             raise InputError(f"{file}: no group {name}; groups: {', '.join(groups)}")
         cells = {cell for row in groups[name].rows for cell in row.cells.values()}
-        own = {cell: records[cell] for cell in sorted(cells) if cell in records}
+        configs = {cell: cell_config(by_name[cell]) for cell in sorted(cells)}
+        own = {cell: records[cell] for cell in configs if cell in records}
         for cell, record in own.items():
-            require_settings(record, cell_config(by_name[cell]))
+            read_run(record, by_name[cell], configs[cell])
         if not own:
             raise InputError(f"{grid}: no record of group {name} yet; `in2r bench run` makes them")
-        found.append(GroupRecords(groups[name], own, len(cells) - len(own)))
+        found.append(GroupRecords(groups[name], own, configs))
     return found

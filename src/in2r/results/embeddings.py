@@ -1,5 +1,6 @@
 """A sample of a run's embeddings, kept beside the run, and what it says of the two modalities."""
 
+import logging
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,8 @@ from in2r.errors import InputError
 from in2r.files import sha256_file
 from in2r.results.best import load_best
 from in2r.seeds import numpy_generator
+
+log = logging.getLogger(__name__)
 
 SAMPLE = 500
 """pairs"""
@@ -44,7 +47,7 @@ class Embeddings:
 def sample_embeddings(
     path: str | Path, split: str = "dev", *, device: str | None = None, force: bool = False
 ) -> Embeddings:
-    """Read RUN/embeddings_<split>.safetensors; make it first where it is missing or of another best epoch.
+    """Read RUN/embeddings_<split>.safetensors; make it first where it is missing, damaged or of another best epoch.
 
     Args:
         path: the run folder; its data are needed where the sample must be made.
@@ -58,14 +61,26 @@ def sample_embeddings(
     folder = RunFolder(path).require()
     file = folder.path / f"embeddings_{split}.safetensors"
     best = sha256_file(folder.best_file) if folder.best_file.is_file() else None
-    if file.is_file():
-        tensors, about = load_tensors(file)
+    kept = _kept(file)
+    if kept is not None:
+        tensors, about = kept
         if best in (None, about.pop("best")):  # None: the weights were not taken along with the record
             return Embeddings(tensors["images"], tensors["texts"], about)
     setup = reopen(folder, device=device, force=force)
     tensors, about = _encode(folder, setup, split)
     save_tensors(file, tensors, {**about, "best": best})
     return Embeddings(tensors["images"], tensors["texts"], about)
+
+
+def _kept(file: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+    """Read the sample that was kept; None where there is none that can be read."""
+    if not file.is_file():
+        return None
+    try:
+        return load_tensors(file)
+    except InputError as error:
+        log.warning("%s; it is made anew", error)
+        return None
 
 
 def _encode(folder: RunFolder, setup: Setup, split: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
