@@ -255,6 +255,12 @@ def test_forced_results_are_marked(tmp_path: Path) -> None:
     assert "FORCED" in sensitivity(only(grid, "K")).get_supxlabel()
 
 
+def test_an_empty_group_is_left_out_beside_another(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    grid = write_grid(tmp_path / "grid", GRID, lambda cell: 300.0 if cell.name.startswith("K") else None)
+    assert [found.group.name for found in read_groups(grid, ["gamma", "K"])] == ["K"]
+    assert "no record of group gamma yet; left out" in caplog.text
+
+
 def test_unknown_or_empty_groups_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="not a grid folder"):
         read_groups(tmp_path, ["K"])

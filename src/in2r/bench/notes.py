@@ -20,6 +20,11 @@ def notes(table: Table, command: str) -> list[str]:
         "over the seeds. Single network: the mean of A and B. Bold: the best of a column among the rows of a block "
         "that have all its seeds."
     )
+    chance = sorted(
+        {run.figures["chance_rsum"] for line in lines for run in _runs(line) if "chance_rsum" in run.figures}
+    )
+    if chance:
+        found.append(f"A random order would have rSum {', '.join(f'{rsum:.1f}' for rsum in chance)}.")
     if table.baseline is not None:
         found += _against(table.baseline, lines)
     if any(line.uses_truth for line in lines):

@@ -11,6 +11,7 @@ _WORDS = {str: "text", int: "a whole number", bool: "true or false"}
 NOISE = {"level": str, "nominal": (float, None), "realised": float, "sha256": str}
 _RECALLS = {f"{way}_r{k}": float for way in ("i2t", "t2i") for k in (1, 5, 10)}
 RESULT = {
+    "chance?": {"rsum": float},  # an older in2r had no word of it
     "rows": {name: {**_RECALLS, "rsum": float, str: float} for name in ("A", "B", "ensemble")},
     "protocol": {
         "data": {

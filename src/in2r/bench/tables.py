@@ -99,6 +99,7 @@ def _figures(record: Record) -> dict[str, float]:
         "seconds": math.fsum(epoch["seconds"] for epoch in epochs),
         "epochs_taken_over": sum("taken_over" in epoch for epoch in epochs),
         **_course(record),
+        **({"chance_rsum": record.result["chance"]["rsum"]} if "chance" in record.result else {}),
     }
 
 

@@ -1,5 +1,6 @@
 """What figures are made of: the log of a run, or the records of a grid's group."""
 
+import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,8 @@ from in2r.engine.run import RunFolder
 from in2r.engine.settings import RunConfig
 from in2r.errors import InputError
 from in2r.results.protocol import describe_noise
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -179,8 +182,8 @@ def read_groups(grid: str | Path, names: Iterable[str]) -> list[GroupRecords]:
     """Read groups of a grid folder from grid.yaml and records/ alone.
 
     Raises:
-        InputError: no grid folder, no such group, a group without any record, or a record that is damaged or of
-            other settings.
+        InputError: no grid folder, no such group, no record of any of them, or a record that is damaged or of other
+            settings. A group without a record is said and left out.
     """
     file = Path(grid) / "grid.yaml"
     if not file.is_file():
@@ -189,7 +192,7 @@ def read_groups(grid: str | Path, names: Iterable[str]) -> list[GroupRecords]:
     groups = {group.name: group for group in wanted.groups}
     by_name = {cell.name: cell for cell in wanted.cells}
     records = read_records(Path(grid) / "records")
-    found = []
+    found, empty = [], []
     for name in names:
         if name not in groups:
             raise InputError(f"{file}: no group {name}; groups: {', '.join(groups)}")
@@ -198,7 +201,12 @@ def read_groups(grid: str | Path, names: Iterable[str]) -> list[GroupRecords]:
         own = {cell: records[cell] for cell in configs if cell in records}
         for cell, record in own.items():
             read_run(record, by_name[cell], configs[cell])
-        if not own:
-            raise InputError(f"{grid}: no record of group {name} yet; `in2r bench run` makes them")
-        found.append(GroupRecords(groups[name], own, configs))
+        if own:
+            found.append(GroupRecords(groups[name], own, configs))
+        else:
+            empty.append(name)
+    if not found:
+        raise InputError(f"{grid}: no record of group {', '.join(empty)} yet; `in2r bench run` makes them")
+    if empty:
+        logger.warning("%s: no record of group %s yet; left out", grid, ", ".join(empty))
     return found
