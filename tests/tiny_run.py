@@ -7,7 +7,7 @@ import numpy as np
 from in2r.engine.run import RunFolder
 from in2r.engine.settings import load_config
 from in2r.engine.train import start_run
-from in2r.noise import NoiseIndex, make_index, save_index
+from in2r.noise import draw_noise, save_index
 
 IMAGES = {"train": 12, "dev": 6, "test": 10}
 WORDS = ["red", "blue", "green", "dog", "cat", "horse", "runs", "sits", "sleeps", "near", "under"]
@@ -31,7 +31,7 @@ def make_data(folder: Path, seed: int = 0) -> Path:
 def make_noise(file: Path, ratio: float = 0.4) -> Path:
     """Draw a caption-level index for the training split."""
     own = np.repeat(np.arange(IMAGES["train"]), 5)
-    return save_index(file, NoiseIndex(make_index(own, ratio, "caption", 0), own, "caption", ratio, 0))
+    return save_index(file, draw_noise(own, ratio, "caption", 0))
 
 
 def train(folder: Path, data: Path, method: str, *overrides: str, words: bool = False) -> RunFolder:

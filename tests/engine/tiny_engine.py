@@ -14,7 +14,7 @@ from in2r.engine.checkpoint import checkpoints, load_tensors
 from in2r.engine.run import RunFolder
 from in2r.engine.settings import RunConfig, load_config
 from in2r.engine.train import resume_run, start_run
-from in2r.noise import NoiseIndex, make_index, save_index
+from in2r.noise import draw_noise, save_index
 
 IMAGES = {"train": 12, "dev": 4, "test": 4}
 COLOURS, THINGS = ["red", "blue", "green", "black"], ["dog", "cat", "horse"]
@@ -40,7 +40,7 @@ def make_data(folder: Path) -> Path:
 def make_noise(file: Path, ratio: float = 0.4) -> Path:
     """Draw a caption-level index for the training split."""
     own = np.repeat(np.arange(IMAGES["train"]), 5)
-    return save_index(file, NoiseIndex(make_index(own, ratio, "caption", 0), own, "caption", ratio, 0))
+    return save_index(file, draw_noise(own, ratio, "caption", 0))
 
 
 def settings(data: Path, preset: str = "paper", *overrides: str, words: bool = False) -> RunConfig:

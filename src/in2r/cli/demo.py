@@ -103,11 +103,11 @@ def _scenes(folder: Path, images: int, console: Console) -> None:
 def _noise(file: Path, data: Path) -> "NoiseIndex":
     """Mismatch 40 % of the captions, unless that was done before."""
     from in2r.data.pairs import open_data
-    from in2r.noise import NoiseIndex, load_index, make_index, save_index
+    from in2r.noise import draw_noise, load_index, save_index
 
     images = open_data(data).split("train").image_of_caption
     if not file.is_file():
-        save_index(file, NoiseIndex(make_index(images, RATIO, "caption", SEED), images, "caption", RATIO, SEED))
+        save_index(file, draw_noise(images, RATIO, "caption", SEED))
     return load_index(file, images, level="caption", ratio=RATIO)
 
 
