@@ -20,6 +20,7 @@ from in2r.bench.grid import Cell, expand
 from in2r.bench.leases import claim
 from in2r.cli.main import main
 from in2r.engine.checkpoint import load_tensors
+from tiny_run import make_noise
 
 pytestmark = pytest.mark.slow
 
@@ -106,6 +107,20 @@ def test_cells_that_cannot_be_begun_are_told_and_left_open(
     assert "tiny: no such folder" in said
     assert "begun" not in said
     assert {GridFolder(path).state(cell.name) for cell in GridFolder(path).grid().cells} == {"open"}
+
+
+def test_one_missing_index_keeps_no_other_cell_from_being_begun(
+    data_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    values = yaml.safe_load(write_grid(tmp_path / "grid.yaml", (0, 1)).read_text())
+    values["settings"]["noise"]["index"] = f"{tmp_path}/{{seed}}.npy"
+    (tmp_path / "grid.yaml").write_text(yaml.safe_dump(values, sort_keys=False))
+    make_noise(tmp_path / "1.npy")
+    asked = ["bench", "run", str(tmp_path / "grid.yaml"), "--out", str(tmp_path / "grid"), "--data", str(data_root)]
+    assert main([*asked, "--plan"]) == 0
+    said = capsys.readouterr().out
+    assert "for 2 cells" in said
+    assert "cannot begin rows_none_s0 and 1 more: " in said
 
 
 def test_a_broken_cell_is_told_and_retried_on_demand(

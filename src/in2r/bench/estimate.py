@@ -50,7 +50,7 @@ def estimate(folder: GridFolder, cells: Iterable[Cell], where: Where) -> Estimat
         cells: the cells that are still to be trained; those that are begun count in full.
         where: where data and devices are.
     """
-    kinds: dict[str, _Kind | str] = {}
+    kinds: dict[str, _Kind] = {}
     seconds, faults = {}, {}
     kept: dict[str | None, int] = {}  # warm-up → epochs of it that some cell has trained
     for cell in folder.grid().cells:
@@ -62,12 +62,10 @@ def estimate(folder: GridFolder, cells: Iterable[Cell], where: Where) -> Estimat
         if name not in kinds:
             try:
                 kinds[name] = _rehearse(placed_config(folder, cell, where))
-            except InputError as error:
-                kinds[name] = str(error)
+            except InputError as error:  # of this cell: another of its kind may have other files
+                faults[cell.name] = str(error)
+                continue
         kind = kinds[name]
-        if isinstance(kind, str):
-            faults[cell.name] = kind
-            continue
         method = build_method(config.method, kind.pairs)
         work = count_work(config, method, kind.pairs, kind.dev, config.noise.ratio or 0)
         own = min(method.warmup()[0], config.train.epochs)

@@ -1,7 +1,7 @@
 """Leases: who works on which cell, among processes and machines that share nothing but a folder.
 
-The claim of a cell is a file NAME.N; the highest N counts. It holds while its owner touches it now and then, and until
-the owner says that it is released. To take a cell whose lease has run out is to create NAME.N+1, which only one can.
+The claim of a cell is a file NAME.N; the highest N counts. It holds while its owner touches it now and then; to give it
+back is to make it as old as can be. To take a cell whose lease has run out is to create NAME.N+1, which only one can.
 Ages are reckoned by the folder's own clock, so that the clocks of several machines need not agree.
 """
 

@@ -83,10 +83,11 @@ def run_grid(args: argparse.Namespace) -> int:
     threads = None if args.jobs == 1 else max(1, (os.cpu_count() or 1) // args.jobs)
     where = Where(data, args.device, threads, args.lease)
     console = Console()
+    others = _others(folder, args.group, args.seed)
     if args.retry and not args.plan:
         for cell in folder.grid().cells:
-            folder.fault_file(cell.name).unlink(missing_ok=True)
-    others = _others(folder, args.group, args.seed)
+            if cell.name not in others:
+                folder.fault_file(cell.name).unlink(missing_ok=True)
     unable = _plan(console, folder, where, args.jobs, others)
     if args.plan:
         return 0
