@@ -99,7 +99,8 @@ def fit_two_gaussians(
     if len(values) < 2 or high - low <= EQUAL_LOSSES * max(abs(low), abs(high)):
         return _without_split(len(values), (low, high))
     scaled = (values - low) / (high - low)
-    mixture = _fit(scaled, max_iter, tol, reg_covar)
+    # In order of size: sums then do not depend on the order of the pairs, which decides a loss between two centres.
+    mixture = _fit(np.sort(scaled), max_iter, tol, reg_covar)
     order = np.argsort(mixture.means_[:, 0], kind="stable")
     means, variances = mixture.means_[order, 0], mixture.covariances_[order, 0, 0]
     levelled = _level_beyond_vertex(scaled, means, variances)
