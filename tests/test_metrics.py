@@ -51,6 +51,41 @@ def ragged_similarities(draw):
     return generator.integers(-2, 3, (images, captions)) / 4, owner
 
 
+def masked_ranks(sims, owner, tolerance=0.0):
+    """The definition on the whole matrix: masked comparisons in float64, one for each direction."""
+    sims = np.asarray(sims, dtype=np.float64)
+    own = np.equal.outer(np.arange(len(sims)), owner)
+    best = np.where(own, sims, -np.inf).max(axis=1)
+    right = sims[owner, np.arange(len(owner))]
+    i2t = ((sims >= best[:, None] - tolerance) & ~own).sum(axis=1)
+    t2i = ((sims >= right - tolerance) & ~own).sum(axis=0)
+    return np.where(own.any(axis=1), i2t, -1).tolist(), t2i.tolist()
+
+
+def sorted_ranks(sims, owner):
+    """The usual way: every row and every column sorted, and the best right item looked up."""
+    by_row, by_column = np.argsort(-sims, axis=1), np.argsort(-sims, axis=0)
+    i2t = [np.isin(order, np.flatnonzero(owner == image)).argmax() for image, order in enumerate(by_row)]
+    t2i = [(order == image).argmax() for image, order in zip(owner, by_column.T, strict=True)]
+    return np.where(np.isin(np.arange(len(sims)), owner), i2t, -1).tolist(), [int(rank) for rank in t2i]
+
+
+@st.composite
+def near_ties(draw):
+    """Similarities a few units in the last place, or about the tolerance, apart; now and then infinite."""
+    kind = draw(st.sampled_from([torch.float64, torch.float32, torch.float16, torch.bfloat16]))
+    images, captions = draw(st.integers(1, 7)), draw(st.integers(1, 12))
+    generator = np.random.default_rng(draw(st.integers(0, 10**6)))
+    owner = generator.integers(0, images, captions)
+    tolerance = draw(st.sampled_from([0.0, 1e-20, 1e-6, 2.0**-24, 2.0**-12, -1e-6]))
+    ulp, centre = torch.finfo(kind).eps / 2, draw(st.sampled_from([-0.5, 0.0, 0.5]))
+    steps = generator.integers(-2, 3, (2, images, captions))
+    sims = torch.from_numpy(centre + steps[0] * ulp + steps[1] * tolerance).to(kind)
+    if draw(st.booleans()):
+        sims[generator.random((images, captions)) < 0.2] = draw(st.sampled_from([math.inf, -math.inf]))
+    return sims, owner, tolerance
+
+
 def unit_embeddings(images, owner, dim, seed=0, noise=0.5):
     draw = np.random.default_rng(seed)
     v = draw.normal(size=(images, dim)).astype(np.float32)
@@ -105,6 +140,68 @@ def test_ranks_equal_the_definition_with_ties_and_ragged_captions(case, tile_ima
         axes = np.eye(len(sims), dtype=np.float32)
         tiled = ranks_from_embeddings(axes, sims.T.astype(np.float32), owner)
         assert tuple(r.tolist() for r in tiled) == expected
+
+
+@settings(max_examples=300, deadline=None)
+@given(near_ties(), st.integers(1, 3), st.integers(1, 5))
+def test_ranks_are_exact_within_a_unit_in_the_last_place_of_any_precision(case, tile_images, tile_captions):
+    sims, owner, tolerance = case
+    expected, given_values = masked_ranks(sims.double(), owner, tolerance), sims.clone()
+    assert tuple(r.tolist() for r in ranks_from_similarity(sims, owner, tolerance)) == expected
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(metrics, "TILE_IMAGES", tile_images)
+        patch.setattr(metrics, "TILE_CAPTIONS", tile_captions)
+        assert tuple(r.tolist() for r in ranks_from_similarity(sims, owner, tolerance)) == expected
+    assert torch.equal(sims, given_values)
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+@pytest.mark.parametrize(("images", "captions"), [(300, 4500), (700, 60), (5, 5000)])
+def test_ranks_equal_the_plain_sort(images, captions, kind):
+    """No two similarities are equal; several tiles of the true size, the last ones partly filled."""
+    draw = np.random.default_rng(images)
+    owner = draw.integers(0, images, captions)
+    sims = (draw.permutation(images * captions).reshape(images, captions) / 2**22 - 0.25).astype(kind)
+    assert len(np.unique(sims)) == sims.size
+    sims[owner, np.arange(captions)] += np.quantile(sims, 0.9).astype(kind) + kind(2**-23)
+    expected = sorted_ranks(sims, owner)
+    for values in (sims, sims[::-1][::-1], torch.from_numpy(sims), torch.from_numpy(sims.T.copy()).T):
+        assert tuple(r.tolist() for r in ranks_from_similarity(values, owner)) == expected
+    assert masked_ranks(sims, owner) == expected
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**6), st.integers(1, 4), st.sampled_from([0.0, 2.0**-12, 2.0**-11]))
+def test_embeddings_near_the_tolerance_give_the_ranks_of_the_products(seed, tile, tolerance):
+    """Coordinates are few small multiples of 1/64: products are exact, and differ by multiples of 2^-12."""
+    draw = np.random.default_rng(seed)
+    owner = draw.integers(0, 6, 15)
+    v, u = (draw.integers(-2, 3, (count, 5)).astype(np.float32) / 64 for count in (6, 15))
+    expected = masked_ranks(v @ u.T, owner, tolerance)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(metrics, "TILE_IMAGES", tile)
+        patch.setattr(metrics, "TILE_CAPTIONS", 2 * tile)
+        assert tuple(r.tolist() for r in ranks_from_embeddings(v, u, owner, tolerance)) == expected
+
+
+def test_a_right_pair_whose_product_rounds_differently_never_counts():
+    owner = np.arange(400) // 4
+    v, u = unit_embeddings(100, owner, 257, noise=1.0)
+    sums = (v[owner].astype(np.float64) * u).sum(axis=1)
+    products = (v.astype(np.float64) @ u.T.astype(np.float64))[owner, np.arange(400)]
+    assert (products < sums).any()
+    assert (products >= sums).any()
+    expected = masked_ranks(v.astype(np.float64) @ u.T, owner)
+    assert tuple(r.tolist() for r in ranks_from_embeddings(v, u, owner, tolerance=0.0)) == expected
+
+
+def test_autocast_changes_no_rank():
+    owner = np.arange(60) // 3
+    v, u = (torch.from_numpy(x) for x in unit_embeddings(20, owner, 8, noise=2.0))
+    plain = ranks_from_embeddings(v, u, owner)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        for own, other in zip(plain, ranks_from_embeddings(v, u, owner), strict=True):
+            np.testing.assert_array_equal(own, other)
 
 
 @settings(max_examples=30, deadline=None)
@@ -311,6 +408,8 @@ NAN_ROW = np.array([[1.0, 0.0], [np.nan, 0.0]])
         (lambda: recall_at_k(NAN_ROW, [0, 0]), "similarity holds NaN"),
         (lambda: ranks_from_embeddings(np.eye(2), NAN_ROW, [0, 1]), "embedding of caption 1 is not finite"),
         (lambda: ranks_from_embeddings(NAN_ROW, np.eye(2), [0, 1]), "embedding of image 1 is not finite"),
+        (lambda: ranks_from_embeddings(np.eye(2), np.diag([1, np.inf]), [0, 1]), "of caption 1 is not finite"),
+        (lambda: ranks_from_embeddings(np.diag([-np.inf, 1]), np.eye(2), [0, 1]), "of image 0 is not finite"),
         (
             lambda: ranks_from_embeddings(np.eye(2), np.eye(3), [0, 1, 1]),
             r"images \(2, 2\) and captions \(3, 3\)",

@@ -9,7 +9,7 @@ whose similarities are all equal, gets the worst ranks instead of arbitrary ones
 i2t: image → texts (the papers' text retrieval), best of the image's captions. t2i: text → images.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -20,8 +20,11 @@ from torch import Tensor
 Ints = NDArray[np.int64]
 Array = NDArray[np.floating] | Tensor
 
-# Tiles keep memory at some tens of MB for any number of items.
-TILE_IMAGES = 512
+Tile = tuple[slice, slice, Tensor]
+"""rows, columns, and the similarities (R, C) there"""
+
+# Tiles keep memory at some tens of MB for any number of items, and stay in the cache while they are counted.
+TILE_IMAGES = 256
 TILE_CAPTIONS = 4096
 # More than float32 rounding (about 1e-7) lets two encodings of one sample differ in a cosine.
 SAME_SIMILARITY = 1e-6
@@ -59,14 +62,20 @@ def ranks_from_similarity(similarity: Array, image_of_caption: ArrayLike, tolera
     owner = _checked_owner(image_of_caption, images, captions)
 
     def numbers(values: Array) -> Tensor:
-        values = _tensor(values).double()
-        if torch.isnan(values).any():
+        values = _tensor(values)
+        values = values.to(torch.float32 if values.is_floating_point() and values.itemsize <= 4 else torch.float64)
+        if torch.isnan(values.amax()):  # NaN is the maximum wherever there is one
             raise ValueError("similarity holds NaN")
         return values
 
+    def tiles() -> Iterator[Tile]:
+        for columns in _slices(captions, TILE_CAPTIONS):
+            for rows in _slices(images, TILE_IMAGES):
+                yield rows, columns, numbers(similarity[rows, columns])
+
     parts = _slices(captions, TILE_CAPTIONS)
     own = torch.cat([numbers(similarity[owner[part], np.arange(part.start, part.stop)]) for part in parts])
-    return _count(lambda rows, columns: numbers(similarity[rows, columns]), own, owner, images, tolerance)
+    return _count(tiles(), own, owner, images, tolerance)
 
 
 def ranks_from_embeddings(
@@ -100,17 +109,19 @@ def ranks_from_embeddings(
         raise ValueError(f"images {tuple(v.shape)} and captions {tuple(u.shape)} must be (N, D) and (C, D)")
     owner = _checked_owner(image_of_caption, len(v), len(u))
     for name, values in (("image", v), ("caption", u)):
-        finite = torch.isfinite(values).all(dim=1)
+        finite = torch.isfinite(values.amax(dim=1)) & torch.isfinite(values.amin(dim=1))  # NaN is both
         if not finite.all():
             raise ValueError(f"embedding of {name} {int((~finite).nonzero()[0])} is not finite")
-    parts = _slices(len(u), TILE_CAPTIONS)
+    parts = _slices(len(u), TILE_IMAGES)  # small enough for the cache
     own = torch.cat([(v[owner[part]].double() * u[part].double()).sum(dim=1) for part in parts])
 
-    def tile(rows: slice, columns: slice) -> Tensor:
-        with torch.autocast(v.device.type, enabled=False):
-            return v[rows].double() @ u[columns].double().T
+    def tiles() -> Iterator[Tile]:
+        for columns in _slices(len(u), TILE_CAPTIONS):
+            texts = u[columns].double().T
+            for rows in _slices(len(v), TILE_IMAGES):
+                yield rows, columns, v[rows].double() @ texts  # autocast leaves float64 alone
 
-    return _count(tile, own, owner, len(v), tolerance)
+    return _count(tiles(), own, owner, len(v), tolerance)
 
 
 def recalls_from_ranks(i2t: Ints, t2i: Ints) -> dict[str, float]:
@@ -230,26 +241,36 @@ def precision_recall(predicted: ArrayLike, truth: ArrayLike) -> tuple[float, flo
     return precision, recall
 
 
-def _count(
-    tile: Callable[[slice, slice], Tensor], own: Tensor, owner: Ints, images: int, tolerance: float
-) -> tuple[Ints, Ints]:
-    """Count, tile by tile, the wrong items at or above the right one, for both directions at once."""
-    captions = len(owner)
+def _count(tiles: Iterable[Tile], own: Tensor, owner: Ints, images: int, tolerance: float) -> tuple[Ints, Ints]:
+    """Count the wrong items at or above the right one, for both directions in one pass over the tiles.
+
+    All items are counted, and the image's own captions are taken off at the end: no tile has to be masked.
+    `own` (C,) holds the similarities of the right pairs, in the tiles' float type.
+    """
     column_owner = torch.from_numpy(owner).to(own.device)
-    best = torch.full((images,), float("-inf"), dtype=own.dtype, device=own.device)
-    best = best.scatter_reduce(0, column_owner, own, reduce="amax") - tolerance
-    own = own - tolerance
-    i2t = torch.zeros(images, dtype=torch.int64, device=own.device)
-    t2i = torch.zeros(captions, dtype=torch.int64, device=own.device)
-    for rows in _slices(images, TILE_IMAGES):
-        row = torch.arange(rows.start, rows.stop, device=own.device)[:, None]
-        for columns in _slices(captions, TILE_CAPTIONS):
-            sims = tile(rows, columns)
-            wrong = row != column_owner[columns]
-            i2t[rows] += ((sims >= best[rows, None]) & wrong).count_nonzero(dim=1)
-            t2i[columns] += ((sims >= own[columns]) & wrong).count_nonzero(dim=0)
-    i2t_ranks: Ints = np.where(np.bincount(owner, minlength=images) > 0, i2t.cpu().numpy(), -1)
-    return i2t_ranks, t2i.cpu().numpy()
+    exact = own.double()
+    best = exact.new_full((images,), float("-inf")).scatter_reduce(0, column_owner, exact, reduce="amax")
+    row_bound, column_bound = (_rounded_up(right - tolerance, own.dtype) for right in (best, exact))
+    i2t, t2i = exact.new_zeros(images), exact.new_zeros(len(owner))
+    right = own.clone()  # as the tiles have it: a product may differ from `own` by rounding
+    buffer = own.new_empty(min(images, TILE_IMAGES), min(len(owner), TILE_CAPTIONS))
+    for rows, columns, sims in tiles:
+        above = buffer[: len(sims), : sims.shape[1]]  # 0 or 1 as floats: compared and summed much faster than bools
+        i2t[rows] += torch.ge(sims, row_bound[rows, None], out=above).sum(dim=1)
+        t2i[columns] += torch.ge(sims, column_bound[columns], out=above).sum(dim=0)
+        place = column_owner[columns] - rows.start
+        inside = place.clamp(0, len(sims) - 1)
+        right[columns] = torch.where(place == inside, sims.gather(0, inside[None])[0], right[columns])
+    own_above = np.bincount(owner, (right >= row_bound[column_owner]).cpu().numpy(), images)
+    t2i -= (right >= column_bound).double()
+    i2t_ranks = np.where(np.bincount(owner, minlength=images) > 0, i2t.cpu().numpy() - own_above, -1)
+    return i2t_ranks.astype(np.int64), t2i.cpu().numpy().astype(np.int64)
+
+
+def _rounded_up(bound: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return the smallest numbers of `dtype` that are not below the float64 bounds: the same items are above."""
+    rounded = bound.to(dtype)
+    return torch.where(rounded < bound, rounded.nextafter(rounded.new_tensor(float("inf"))), rounded)
 
 
 def _checked_owner(image_of_caption: ArrayLike, images: int, captions: int) -> Ints:
