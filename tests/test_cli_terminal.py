@@ -16,6 +16,7 @@ import in2r
 from in2r.cli import main as cli
 from in2r.cli import train
 from in2r.cli.show import Terminal
+from in2r.engine.residency import Residency
 from in2r.engine.settings import load_config
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(in2r.__file__).parents[1])}
@@ -175,6 +176,7 @@ def plan(warmup: int = 0, cotraining: int = 0, seconds: float = 1.0) -> Any:
         cotraining_steps=cotraining,
         seconds=seconds,
         memory_bytes=2**20,
+        features=Residency("mapped", "file", 2**20, None),
         disk_bytes=2**20,
         free_disk_bytes=2**30,
     )
@@ -193,6 +195,27 @@ def test_the_plan_says_what_applies(warmup: int, cotraining: int, expected: str)
     terminal.plan(plan(warmup, cotraining))
     steps = next(line for line in printed.getvalue().splitlines() if "steps" in line)
     assert " ".join(steps.split()) == f"steps {expected}"
+
+
+@pytest.mark.parametrize(
+    ("features", "expected"),
+    [
+        (Residency("device", "cuda:0", 2**32, 74 * 2**30), "4.0 GiB on cuda:0 (74.0 GiB free)"),
+        (Residency("device", "main memory", 2**32, 2**33), "4.0 GiB in main memory (8.0 GiB free)"),
+        (
+            Residency("pinned", "main memory", 2**32, 2**33),
+            "4.0 GiB in main memory (8.0 GiB free), sent batch by batch",
+        ),
+        (Residency("mapped", "file", 2**32, None), "4.0 GiB, read from the file batch by batch"),
+    ],
+)
+def test_the_plan_says_where_features_lie(features: Residency, expected: str) -> None:
+    terminal, printed = make_terminal()
+    made = plan()
+    made.features = features
+    terminal.plan(made)
+    line = next(line for line in printed.getvalue().splitlines() if "features" in line)
+    assert " ".join(line.split()) == f"features {expected}"
 
 
 def test_a_long_run_on_a_cpu_is_told_what_makes_it_shorter() -> None:

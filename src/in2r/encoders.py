@@ -1,15 +1,18 @@
 """Encoders: regions, words or ready-made vectors → unit-norm embeddings of one dimension."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from in2r.dropout import Dropout
 from in2r.errors import InputError
 from in2r.pooling import GPO
+from in2r.recurrence import bi_gru, pack
+from in2r.transfer import send
 
 
 def unit_norm(vectors: Tensor) -> Tensor:
@@ -37,9 +40,19 @@ class MLP(nn.Module):
         self.layers = nn.ModuleList([nn.Linear(input_dim, hidden), nn.Linear(hidden, dim)])
         self.bns = nn.ModuleList([_RowNorm(hidden)])
 
-    def forward(self, rows: Tensor) -> Tensor:
-        """Map each row on its own; only the BatchNorm's statistics see the others, in training."""
-        result: Tensor = self.layers[1](functional.relu(self.bns[0](self.layers[0](rows))))
+    def forward(self, rows: Tensor, parts: Sequence[int] | None = None) -> Tensor:
+        """Map each row on its own; only BatchNorm sees the others, in training: those of its part.
+
+        Args:
+            rows: (rows, input_dim).
+            parts: how many rows, in order, share their statistics; the running ones see part after part. None = all.
+        """
+        hidden = self.layers[0](rows)
+        if self.training and parts is not None:
+            normed = torch.cat([self.bns[0](part) for part in torch.split(hidden, list(parts))])
+        else:
+            normed = self.bns[0](hidden)
+        result: Tensor = self.layers[1](functional.relu(normed))
         return result
 
 
@@ -51,17 +64,33 @@ def _xavier_linear(input_dim: int, dim: int) -> nn.Linear:
     return layer
 
 
-def _embed_set(values: Tensor, mask: Tensor | None, dropout: nn.Module, fc: nn.Linear, mlp: MLP, gpool: GPO) -> Tensor:
-    """Return unit(GPO(fc(x) + mlp(x))), (B, K, d) → (B, dim); nothing is computed for padded entries."""
-    rows = values.flatten(0, 1)
-    # by row number: selecting and scattering by the mask itself is an order of magnitude slower
-    valid = None if mask is None else mask.flatten().nonzero().squeeze(1)
-    rows = dropout(rows if valid is None else rows.index_select(0, valid))
-    projected = fc(rows) + mlp(rows)
-    if valid is not None:
-        padded = projected.new_zeros(values.shape[0] * values.shape[1], projected.shape[-1])
-        projected = padded.index_copy(0, valid, projected)
-    return unit_norm(gpool.pool(projected.unflatten(0, values.shape[:2]), mask))
+def _embed_set(
+    rows: Tensor, mask: Tensor, entries: Tensor | None, parts: Sequence[int], fc: nn.Linear, mlp: MLP, gpool: GPO
+) -> Tensor:
+    """Return unit(GPO(fc(x) + mlp(x))) of sets that are given by their valid rows.
+
+    Args:
+        rows: (n, d), set after set.
+        mask: (B, K) bool on the CPU, which places of the sets they take.
+        entries: (n,) int64, b * K + k of each row on its device; None = all places are taken.
+        parts: how many sets, in order, share BatchNorm's statistics.
+        fc: the projection.
+        mlp: what is added to it.
+        gpool: pools a set.
+
+    Returns:
+        (B, dim); nothing was computed for padded places.
+    """
+    projected = fc(rows) + mlp(rows, [int(part.sum()) for part in torch.split(mask, list(parts))])
+    if entries is not None:
+        padded = projected.new_zeros(mask.numel(), projected.shape[-1])
+        projected = padded.index_copy(0, entries, projected)
+    return unit_norm(gpool.pool(projected.unflatten(0, mask.shape), None if entries is None else mask))
+
+
+def _host_mask(values: Tensor, mask: Tensor | None) -> Tensor:
+    """Return the mask (B, K) on the CPU, where sizes and places are known without waiting for the device."""
+    return torch.ones(values.shape[:2], dtype=torch.bool) if mask is None else mask.cpu()
 
 
 class RegionEncoder(nn.Module):
@@ -85,14 +114,22 @@ class RegionEncoder(nn.Module):
     ) -> None:
         super().__init__()
         self.dim = dim
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.fc = _xavier_linear(input_dim, dim)
         self.mlp = MLP(input_dim, hidden or dim // 2, dim)
         self.gpool = GPO(**(gpo or {}))
 
-    def forward(self, values: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Encode regions (B, R, input_dim) with a mask (B, R) bool of any pattern → (B, dim) unit norm."""
-        return _embed_set(values, mask, self.dropout, self.fc, self.mlp, self.gpool)
+    def forward(self, values: Tensor, mask: Tensor | None = None, parts: Sequence[int] | None = None) -> Tensor:
+        """Encode regions (B, R, input_dim) with a mask (B, R) bool of any pattern → (B, dim) unit norm.
+
+        `parts`: how many images, in order, share batch statistics in training; None = all.
+        """
+        rows, entries = values.flatten(0, 1), None
+        mask = _host_mask(values, mask)
+        if not mask.all():  # by place: selecting and scattering by the mask itself is an order of magnitude slower
+            entries = send(mask.flatten().nonzero().squeeze(1), values.device)
+            rows = rows.index_select(0, entries)
+        return _embed_set(self.dropout(rows), mask, entries, parts or [len(mask)], self.fc, self.mlp, self.gpool)
 
 
 class WordEncoder(nn.Module):
@@ -123,7 +160,7 @@ class WordEncoder(nn.Module):
     ) -> None:
         super().__init__()
         self.dim = dim
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.embed = nn.Embedding(vocabulary_size, word_dim, padding_idx=0)
         self.cap_rnn = nn.GRU(word_dim, dim, batch_first=True, bidirectional=True)
         self.fc = _xavier_linear(dim, dim)
@@ -142,16 +179,17 @@ class WordEncoder(nn.Module):
             raise InputError(f"word vectors: expected words × dim = {expected}, found {found}")
         self.embed.weight.copy_(pretrained)
 
-    def forward(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Encode word ids (B, L) int64, the valid ones leading in mask (B, L) bool → (B, dim) unit norm."""
-        if mask is None:
-            mask = torch.ones_like(ids, dtype=torch.bool)
-        lengths = mask.sum(1).clamp(min=1).cpu()
-        words = self.dropout(self.embed(ids))
-        packed = pack_padded_sequence(words, lengths, batch_first=True, enforce_sorted=False)
-        states, _ = pad_packed_sequence(self.cap_rnn(packed)[0], batch_first=True, total_length=ids.shape[1])
-        states = (states[..., : self.dim] + states[..., self.dim :]) / 2
-        return _embed_set(states, mask, nn.Identity(), self.fc, self.mlp, self.gpool)
+    def forward(self, ids: Tensor, mask: Tensor | None = None, parts: Sequence[int] | None = None) -> Tensor:
+        """Encode word ids (B, L) int64, the valid ones leading in mask (B, L) bool → (B, dim) unit norm.
+
+        `parts`: how many captions, in order, share batch statistics in training; None = all.
+        """
+        mask = _host_mask(ids, mask)
+        packing = pack(mask)
+        words = self.dropout(self.embed(ids.flatten().index_select(0, send(packing.first, ids.device))))
+        states = bi_gru(self.cap_rnn, words, packing)
+        entries = send(packing.entries, ids.device)
+        return _embed_set(states, mask, entries, parts or [len(mask)], self.fc, self.mlp, self.gpool)
 
 
 class VectorEncoder(nn.Module):
@@ -167,16 +205,23 @@ class VectorEncoder(nn.Module):
     def __init__(self, input_dim: int, dim: int, hidden: int | None = None, dropout: float = 0.3) -> None:
         super().__init__()
         self.dim = dim
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.projection = _xavier_linear(input_dim, dim) if hidden is None else MLP(input_dim, hidden, dim)
 
-    def forward(self, values: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Encode the mean over the valid entries of (B, R, input_dim) → (B, dim) unit norm."""
+    def forward(self, values: Tensor, mask: Tensor | None = None, parts: Sequence[int] | None = None) -> Tensor:
+        """Encode the mean over the valid entries of (B, R, input_dim) → (B, dim) unit norm.
+
+        `parts`: how many items, in order, share batch statistics in training; None = all.
+        """
         if mask is None:
             vectors = values.mean(1)
         else:
+            mask = send(mask, values.device)
             vectors = values.masked_fill(~mask[..., None], 0.0).sum(1) / mask.sum(1, keepdim=True).clamp(min=1)
-        return unit_norm(self.projection(self.dropout(vectors)))
+        rows = self.dropout(vectors)
+        if isinstance(self.projection, MLP):
+            return unit_norm(self.projection(rows, parts or [len(rows)]))
+        return unit_norm(self.projection(rows))
 
 
 class Centering(nn.Module):
@@ -197,8 +242,13 @@ class Centering(nn.Module):
         self.momentum = momentum
         self.register_buffer("running_mean", torch.zeros(dim))
 
-    def forward(self, embeddings: Tensor) -> Tensor:
-        """Centre unit vectors (B, dim) → (B, dim) unit norm."""
+    def forward(self, embeddings: Tensor, parts: Sequence[int] | None = None) -> Tensor:
+        """Centre unit vectors (B, dim) → (B, dim) unit norm; in training by the mean of each of `parts`, in order."""
+        if self.training and parts is not None:
+            return torch.cat([self._centred(part) for part in torch.split(embeddings, list(parts))])
+        return self._centred(embeddings)
+
+    def _centred(self, embeddings: Tensor) -> Tensor:
         mean = self.running_mean
         if self.training and len(embeddings) > 1:
             mean = embeddings.mean(0)
@@ -210,7 +260,7 @@ class DualEncoder(nn.Module):
     """An image and a text encoder into one unit sphere.
 
     Args:
-        image: Module (values, mask) → (B, dim) unit norm, with an attribute `dim`.
+        image: Module (values, mask, parts) → (B, dim) unit norm, with an attribute `dim`.
         text: The same for texts.
         center: Centre the embeddings of each side (`Centering`).
 
@@ -223,17 +273,29 @@ class DualEncoder(nn.Module):
         if image.dim != text.dim:
             raise InputError(f"encoders: image embeddings have {image.dim} dimensions, text embeddings {text.dim}")
         self.dim = int(image.dim)  # type: ignore[arg-type]
+        self.precision: torch.dtype | None = None  # of the products; None = float32. Embeddings are float32 always.
         self.image = image
         self.text = text
-        self.image_center = Centering(self.dim) if center else nn.Identity()
-        self.text_center = Centering(self.dim) if center else nn.Identity()
+        self.image_center = Centering(self.dim) if center else None
+        self.text_center = Centering(self.dim) if center else None
 
-    def encode_images(self, values: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Encode a batch of images, as `Features.gather` gives it → (B, dim) unit norm."""
-        embeddings: Tensor = self.image_center(self.image(values, mask))
-        return embeddings
+    def encode_images(self, values: Tensor, mask: Tensor | None = None, parts: Sequence[int] | None = None) -> Tensor:
+        """Encode a batch of images, as `Features.gather` gives it → (B, dim) unit norm.
 
-    def encode_texts(self, values: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Encode a batch of texts, word ids or vectors, as `gather` gives it → (B, dim) unit norm."""
-        embeddings: Tensor = self.text_center(self.text(values, mask))
-        return embeddings
+        `parts`: how many of them, in order, are one batch to whatever learns from batch statistics; None = all.
+        """
+        with self._lowered(values):
+            embeddings: Tensor = self.image(values, mask, parts)
+        return embeddings if self.image_center is None else self.image_center(embeddings, parts)
+
+    def encode_texts(self, values: Tensor, mask: Tensor | None = None, parts: Sequence[int] | None = None) -> Tensor:
+        """Encode a batch of texts, word ids or vectors, as `gather` gives it → (B, dim) unit norm.
+
+        `parts` as for images.
+        """
+        with self._lowered(values):
+            embeddings: Tensor = self.text(values, mask, parts)
+        return embeddings if self.text_center is None else self.text_center(embeddings, parts)
+
+    def _lowered(self, values: Tensor) -> AbstractContextManager[object]:
+        return nullcontext() if self.precision is None else torch.autocast(values.device.type, self.precision)

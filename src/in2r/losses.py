@@ -11,6 +11,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from in2r.transfer import full_precision
+
 Negatives = Literal["hardest", "mean"]
 
 
@@ -115,7 +117,7 @@ def soft_target(prototype: Tensor, candidates: Tensor, temperature: float = 0.05
         (B, C) probabilities, each row sums to 1.
     """
     # Autocast would take the product in half precision, and 1/tau magnifies that error twentyfold.
-    with torch.autocast(prototype.device.type, enabled=False):
+    with full_precision(prototype.device):
         logits = _at_least_float32(prototype) @ _at_least_float32(candidates.detach()).T
     return torch.softmax(logits / temperature, dim=1)
 

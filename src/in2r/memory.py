@@ -1,6 +1,6 @@
 """Memory bank: a FIFO of paired image and text embeddings, searched by cosine (Eq. 6)."""
 
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -51,9 +51,16 @@ class MemoryBank(nn.Module):
         self.register_buffer("ids", torch.full((capacity,), -1))
         self.register_buffer("groups", torch.full((capacity,), -1))
         self.register_buffer("stamps", torch.zeros(capacity, dtype=torch.int64))
+        self._held: int | None = 0
 
     def __len__(self) -> int:
-        return int(self.stamps.count_nonzero())
+        if self._held is None:
+            self._held = int(self.stamps.count_nonzero())
+        return self._held
+
+    def _load_from_state_dict(self, *args: Any) -> None:
+        super()._load_from_state_dict(*args)
+        self._held = None  # counted when it is asked for: the device is not waited for at each step
 
     @property
     def pointer(self) -> int:
@@ -74,7 +81,7 @@ class MemoryBank(nn.Module):
             groups: (B,) int64, what several pairs share (their image); -1 = none.
 
         Raises:
-            InputError: A shape does not fit or an embedding is not finite.
+            InputError: A shape does not fit or, on the CPU, an embedding is not finite.
         """
         self._check("images", images)
         self._check("texts", texts)
@@ -84,6 +91,7 @@ class MemoryBank(nn.Module):
             raise InputError(f"memory: one id and group per pair expected, got {sizes}")
         kept = self._forget_older(ids) if self.unique else torch.arange(len(ids), device=ids.device)
         kept = kept[-self.capacity :]
+        self._held = None if self.unique or self._held is None else min(self._held + len(kept), self.capacity)
         slots = self._oldest_first()[: len(kept)]
         self.images[slots] = images[kept].to(self.images.dtype)
         self.texts[slots] = texts[kept].to(self.texts.dtype)
@@ -120,7 +128,8 @@ class MemoryBank(nn.Module):
             Neighbours, detached, best first. Where too few entries remain, scores are -inf.
 
         Raises:
-            InputError: k < 1, fewer than k entries, an unknown side, a query of another width or not finite.
+            InputError: k < 1, fewer than k entries, an unknown side, a query of another width or, on the
+                CPU, not finite.
         """
         if by not in ("image", "text"):
             raise InputError(f"memory: by must be 'image' or 'text', got {by!r}")
@@ -144,7 +153,8 @@ class MemoryBank(nn.Module):
         if embeddings.ndim != 2 or embeddings.shape[1] != self.dim:
             found = "×".join(map(str, embeddings.shape))
             raise InputError(f"memory: {name} must be batch × {self.dim}, got {found}")
-        if not embeddings.isfinite().all():
+        # elsewhere a look would wait for the device: there the loop finds what is not finite by the losses
+        if embeddings.device.type == "cpu" and not embeddings.isfinite().all():
             row = int((~embeddings.isfinite()).any(1).nonzero()[0])
             raise InputError(f"memory: {name} row {row} has a NaN or infinite value")
 

@@ -6,7 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from in2r.recurrence import bi_gru, pack
+from in2r.transfer import full_precision, send
 
 LOWEST = -1e30
 """Stands in padded entries, so that they sort to the end; finite, since zero times infinity is not zero."""
@@ -52,13 +54,13 @@ class GPO(nn.Module):
 
         Args:
             features: (batch, K, dim); what stands in invalid entries has no influence.
-            mask: (batch, K) bool, True = valid; None when all are valid.
+            mask: (batch, K) bool, True = valid, best on the CPU; None when all are valid.
 
         Returns:
             (batch, dim).
         """
         if features.shape[1] == 1:  # a softmax over one position is 1
-            return features[:, 0] if mask is None else features[:, 0].masked_fill(~mask, 0.0)
+            return features[:, 0] if mask is None else features[:, 0].masked_fill(~send(mask, features.device), 0.0)
         return _weighted_sort(features, mask, self.set_weights(features.shape[1], mask))
 
     def set_weights(self, entries: int, mask: Tensor | None = None) -> Tensor:
@@ -68,20 +70,22 @@ class GPO(nn.Module):
         """
         if mask is None:
             return self._weights([entries])
-        sizes, row = mask.sum(1).clamp(min=1).unique(return_inverse=True)  # type: ignore[no-untyped-call]
+        sizes, row = mask.cpu().sum(1).clamp(min=1).unique(return_inverse=True)  # type: ignore[no-untyped-call]
         # only the sizes that occur: all sizes up to 577 grid cells would take a minute
-        rows = self._weights(sizes.flip(0).tolist())
-        return functional.pad(rows, (0, entries - rows.shape[1]))[len(sizes) - 1 - row]
+        rows = self._weights(sizes.tolist())
+        return functional.pad(rows, (0, entries - rows.shape[1])).index_select(0, send(row, rows.device))
 
     def _weights(self, sizes: Sequence[int]) -> Tensor:
-        """Return the weights (len(sizes), sizes[0]) of descending sizes."""
-        code = _position_code(sizes[0], self.position_dim, self.linear.weight)
-        packed = pack_padded_sequence(code.expand(len(sizes), -1, -1), torch.tensor(sizes), batch_first=True)
-        states, lengths = pad_packed_sequence(self.gru(packed)[0], batch_first=True)
-        score = self.linear(sum(states.chunk(2, dim=-1)) / 2).squeeze(-1)
-        beyond = torch.arange(sizes[0]) >= lengths[:, None]
-        score = score.masked_fill(beyond.to(score.device), -torch.inf)
-        return torch.softmax(_at_least_float32(score) / self.temperature, dim=-1)
+        """Return the weights (len(sizes), sizes[-1]) of ascending sizes."""
+        mask = torch.arange(sizes[-1]) < torch.tensor(sizes)[:, None]
+        packing = pack(mask)
+        device = self.linear.weight.device
+        code = _position_code(sizes[-1], self.position_dim, self.linear.weight)
+        with full_precision(device):  # divided by the temperature, their errors would be tenfold
+            states = bi_gru(self.gru, code.index_select(0, send(packing.first % sizes[-1], device)), packing)
+            found = _at_least_float32(self.linear(states)).squeeze(1)
+        score = found.new_full((mask.numel(),), -torch.inf).index_copy(0, send(packing.entries, device), found)
+        return torch.softmax(score.view(mask.shape) / self.temperature, dim=-1)
 
 
 def _position_code(length: int, dim: int, like: Tensor) -> Tensor:
@@ -115,10 +119,12 @@ def _weighted_sort(features: Tensor, mask: Tensor | None, weights: Tensor) -> Te
     columns = _at_least_float32(features.transpose(1, 2)).contiguous()  # twice as fast to sort at K = 36
     weights = weights.expand(len(columns), -1)
     if mask is not None:
+        mask = send(mask, columns.device)
         columns = columns.masked_fill(~mask[:, None], LOWEST)
         beyond = torch.arange(mask.shape[1], device=mask.device) >= mask.sum(1, keepdim=True)
         weights = weights.masked_fill(beyond, 0.0)  # for the gradient too: the fill must not reach the softmax
-    pooled: Tensor = _SortedSum.apply(columns, weights)  # type: ignore[no-untyped-call]
+    with full_precision(columns.device):
+        pooled: Tensor = _SortedSum.apply(columns, weights)  # type: ignore[no-untyped-call]
     return pooled
 
 

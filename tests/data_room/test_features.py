@@ -44,12 +44,29 @@ def test_mask_marks_the_real_regions_of_each_item():
 
 
 def test_resident_keeps_the_items_and_drops_the_other_rows():
-    features = Features(counting(10), np.arange(0, 10, 5), np.array([2, 1]))
+    features = Features(counting(10, dtype=np.float16), np.arange(0, 10, 5), np.array([2, 1]))
     resident = features.resident()
-    assert resident.array.shape == (2, 2, 3)
-    items = torch.tensor([1, 0])
-    assert torch.equal(resident.gather(items)[0], features.gather(items)[0])
-    assert torch.equal(resident.gather(items)[1], features.gather(items)[1])
+    assert resident.held.tolist() == counting(10)[[0, 5]].tolist()
+    assert resident.held.dtype == torch.float16
+    assert features.nbytes == resident.nbytes == resident.held.nbytes == 2 * 2 * 3 * 2
+    assert features.held is None
+    values, mask = resident.gather(torch.tensor([1, 0, 1]))
+    assert values.dtype == torch.float32
+    assert values.tolist() == counting(10)[[5, 0, 5]].tolist()
+    assert mask.tolist() == [[True, False], [True, True], [True, False]]
+    values.zero_()
+    assert resident.gather(torch.tensor([1]))[0].tolist() == counting(10)[[5]].tolist()
+    assert resident.select(slice(1, 2)).gather(torch.tensor([0]))[0].tolist() == counting(10)[[5]].tolist()
+
+
+@given(st.integers(1, 40), st.integers(1, 200), st.sampled_from([np.float16, np.float32]))
+def test_a_resident_copy_is_filled_block_by_block(items, block_bytes, dtype):
+    features = Features(counting(items, dtype=dtype), np.arange(items)[::-1].copy())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "BLOCK_BYTES", block_bytes)
+        resident = features.resident()
+    everything = torch.arange(items)
+    assert torch.equal(resident.gather(everything)[0], features.gather(everything)[0])
 
 
 def test_two_axes_mean_one_region(tmp_path):

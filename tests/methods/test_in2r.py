@@ -43,7 +43,7 @@ def batch(pairs: list[int], groups: list[int] | None = None, elite: list[bool] |
         image_mask=None,
         texts=torch.randn(len(pairs), 1, 6, generator=generator),
         text_mask=None,
-        elite=torch.tensor(elite if elite is not None else [True] * len(pairs)),
+        elite=torch.tensor(elite if elite is not None else [True] * len(pairs)).nonzero().flatten(),
     )
 
 

@@ -11,7 +11,7 @@ from in2r.methods.plain import Sce, SceConfig, Triplet, TripletConfig
 class Given:
     """An encoder that gives back what it is fed, as unit vectors."""
 
-    def encode_images(self, values: Tensor, mask: Tensor | None) -> Tensor:
+    def encode_images(self, values: Tensor, mask: Tensor | None, parts: list[int]) -> Tensor:
         return nn.functional.normalize(values[:, 0], dim=1)
 
     encode_texts = encode_images

@@ -19,6 +19,7 @@ from rich.text import Text
 
 if TYPE_CHECKING:
     from in2r.engine.plan import Plan
+    from in2r.engine.residency import Residency
 
 
 class _Rate(ProgressColumn):
@@ -48,6 +49,7 @@ class Terminal:
         table.add_row("steps", " + ".join(steps))
         table.add_row("time", f"about {duration(plan.seconds)}")
         table.add_row("memory", f"{size(plan.memory_bytes)} for weights, optimisers and memory banks")
+        table.add_row("features", _features(plan.features))
         table.add_row("disk", f"at most {size(plan.disk_bytes)} ({size(plan.free_disk_bytes)} free)")
         self.console.print(table)
 
@@ -101,6 +103,15 @@ def _clean(record: dict[str, Any], name: str) -> str:
     """Say what a network counts as clean; "all" where it could tell no two groups, so that its peer took every pair."""
     fraction = record[f"clean_fraction_{name}"]
     return "all" if fraction == 1 and record.get(f"single_mode_{name}") else f"{100 * fraction:.0f} %"
+
+
+def _features(residency: "Residency") -> str:
+    """Say where the features lie, and what was free there."""
+    if residency.free_bytes is None:
+        return f"{size(residency.bytes)}, read from the file batch by batch"
+    place = "in" if residency.where == "main memory" else "on"
+    sent = ", sent batch by batch" if residency.place == "pinned" else ""
+    return f"{size(residency.bytes)} {place} {residency.where} ({size(residency.free_bytes)} free){sent}"
 
 
 def duration(seconds: float) -> str:

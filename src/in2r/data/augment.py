@@ -1,7 +1,7 @@
 """Random gaps in the input, for training only: words masked, exchanged or deleted; regions left out.
 
-All draws come from the generator handed in and are made on its device, so that a CPU generator gives the same
-draws whatever the device of the data. No set and no caption becomes empty.
+Everything is drawn on the CPU, on the ids and masks of a whole batch at once, before anything is sent to a device: so
+the draws are the same on every device, and nothing waits for one. No set and no caption becomes empty.
 """
 
 import torch
@@ -28,9 +28,9 @@ def augment_words(
     <start> and <end> are never touched. If every word of a caption would be deleted, one of them stays.
 
     Args:
-        ids: (B, L) int64, zero-padded on the right; not changed.
-        mask: (B, L) bool, True = a token.
-        generator: source of all draws.
+        ids: (B, L) int64 on the CPU, zero-padded on the right; not changed.
+        mask: (B, L) bool on the CPU, True = a token.
+        generator: source of all draws, on the CPU.
         vocabulary_size: number of ids, special ones included; at least one ordinary word.
         mask_id: id of <mask>; random words are drawn from all ordinary words but this one.
         rate: share of the words that is touched, in [0, 1].
@@ -39,10 +39,8 @@ def augment_words(
         New ids and mask, both (B, L).
     """
     words = mask & (ids > Vocabulary.END)
-    draw = _uniform(ids.shape, generator, ids.device)
-    exchange = torch.randint(
-        Vocabulary.UNK + 1, vocabulary_size - 1, ids.shape, generator=generator, device=generator.device
-    ).to(ids.device)
+    draw = torch.rand(ids.shape, generator=generator)
+    exchange = torch.randint(Vocabulary.UNK + 1, vocabulary_size - 1, ids.shape, generator=generator)
     exchange = exchange + (exchange >= mask_id)
     new = torch.where(words & (draw < rate * _EXCHANGED), exchange, ids)
     new = torch.where(words & (draw < rate * _MASKED), mask_id, new)
@@ -57,22 +55,18 @@ def drop_regions(mask: Tensor | None, shape: tuple[int, int], generator: torch.G
     """Leave out each real region with probability `rate`; at least one stays, so a single one always does.
 
     Args:
-        mask: (B, R) bool, True = a real region; None when all are real.
+        mask: (B, R) bool on the CPU, True = a real region; None when all are real.
         shape: (B, R).
-        generator: source of all draws; without `mask` the result is on its device.
+        generator: source of all draws, on the CPU.
         rate: share of the regions left out, in [0, 1].
 
     Returns:
-        (B, R) bool, True = a region that stays.
+        (B, R) bool on the CPU, True = a region that stays.
     """
     if mask is None:
-        mask = torch.ones(shape, dtype=torch.bool, device=generator.device)
-    draw = _uniform(shape, generator, mask.device)
+        mask = torch.ones(shape, dtype=torch.bool)
+    draw = torch.rand(shape, generator=generator)
     return _never_empty(draw >= rate, mask, draw)
-
-
-def _uniform(shape: tuple[int, ...], generator: torch.Generator, device: torch.device) -> Tensor:
-    return torch.rand(shape, generator=generator, device=generator.device).to(device)
 
 
 def _never_empty(kept: Tensor, valid: Tensor, draw: Tensor) -> Tensor:

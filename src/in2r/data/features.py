@@ -1,7 +1,7 @@
-"""Features of images or captions: an array on disk that is read row by row, never as a whole."""
+"""Features of images or captions: an array on disk that is read row by row, or a copy of its items that is resident."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from in2r.errors import InputError
+from in2r.transfer import buffer, send
 
 BLOCK_BYTES = 2**25
 """How much of an array a scan holds at a time."""
@@ -18,19 +19,22 @@ BLOCK_BYTES = 2**25
 
 @dataclass(frozen=True, eq=False)
 class Features:
-    """Items × regions × dim; a memory-mapped or in-memory array, never copied whole.
+    """Items × regions × dim; a memory-mapped or in-memory array, copied only by `resident`.
 
     Attributes:
         array: (rows, regions, dim), float16 or float32.
         rows: (items,) int64, the row of each item (where a file repeats images, every fifth row).
         lengths: (items,) int64 in 1..regions, or None when every item has all regions.
         source: what messages call the array, usually the file's name.
+        held: (items, regions, dim), a copy of the items in memory or on a device, from which they are then gathered; or
+            None.
     """
 
     array: NDArray[Any]
     rows: NDArray[np.int64]
     lengths: NDArray[np.int64] | None = None
     source: str = "features"
+    held: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -45,30 +49,50 @@ class Features:
         """Length of a region's vector."""
         return int(self.array.shape[2])
 
+    @property
+    def nbytes(self) -> int:
+        """Size of all items, and of a resident copy of them."""
+        return len(self) * self.regions * self.dim * self.array.itemsize
+
     def gather(self, items: Tensor, device: torch.device | str = "cpu") -> tuple[Tensor, Tensor | None]:
         """Return values (B, regions, dim) float32 and mask (B, regions) bool, True = a real region.
 
-        Only the rows of `items` (B,) int64 are read; they travel to the device in the file's own precision.
-        The mask is None when every item has all regions.
+        Only the rows of `items` (B,) int64, on the CPU, are read; they travel in the file's own precision. The values
+        are on the device. The mask is on the CPU, where sizes of sets are known without waiting for a device, and None
+        when every item has all regions.
         """
-        index = items.cpu().numpy()
-        # `take` makes a fresh, writable array; a copy-on-write map fails on files larger than the memory.
-        batch = torch.from_numpy(np.take(self.array, self.rows[index], axis=0))
-        values = batch.to(device).float()
+        values = self._read(items, device).float()
         if self.lengths is None:
             return values, None
-        mask = np.arange(self.regions) < self.lengths[index, None]
-        return values, torch.from_numpy(mask).to(device)
+        return values, torch.from_numpy(np.arange(self.regions) < self.lengths[items.numpy(), None])
+
+    def _read(self, items: Tensor, device: torch.device | str) -> Tensor:
+        """Return the items (B, regions, dim) on the device, in the file's precision."""
+        if self.held is None:
+            # `take` makes a fresh, writable array; a copy-on-write map fails on files larger than the memory.
+            return send(torch.from_numpy(np.take(self.array, self.rows[items.numpy()], axis=0)), device)
+        if self.held.device.type == "cpu":
+            room = buffer((len(items), self.regions, self.dim), self.held.dtype, device)
+            return send(torch.index_select(self.held, 0, items, out=room), device)
+        return self.held.index_select(0, send(items, self.held.device)).to(device)
 
     def select(self, items: NDArray[np.int64] | slice) -> "Features":
-        """Return the chosen items over the same array (nothing is copied)."""
+        """Return the chosen items over the same array (nothing is copied, and nothing is resident)."""
         lengths = None if self.lengths is None else self.lengths[items]
         return Features(self.array, self.rows[items], lengths, self.source)
 
-    def resident(self) -> "Features":
-        """Return a copy whose items (and only they) lie in memory, in the file's precision."""
-        array = np.take(self.array, self.rows, axis=0)
-        return Features(array, np.arange(len(self), dtype=np.int64), self.lengths, self.source)
+    def resident(self, device: torch.device | str = "cpu") -> "Features":
+        """Return the same items, gathered from a copy of them (and only them) on the device, in the file's precision.
+
+        The copy is filled block by block: the array is never in memory a second time.
+        """
+        dtype = torch.float16 if self.array.dtype == np.float16 else torch.float32
+        held = torch.empty((len(self), self.regions, self.dim), dtype=dtype, device=device)
+        done = 0
+        for rows, values in self.blocks():
+            held[done : done + len(rows)] = torch.from_numpy(values)
+            done += len(rows)
+        return replace(self, held=held)
 
     def blocks(self) -> Iterator[tuple[NDArray[np.int64], NDArray[Any]]]:
         """Yield the items in order: rows (n,) and values (n, regions, dim) of about `BLOCK_BYTES`."""

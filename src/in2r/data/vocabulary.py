@@ -17,6 +17,7 @@ from torch import Tensor
 from in2r.data.tokenizer import tokenize
 from in2r.errors import InputError
 from in2r.files import read_json, write_json
+from in2r.transfer import send
 
 SPECIALS = ("<pad>", "<start>", "<end>", "<unk>")
 MASK = "<mask>"
@@ -48,17 +49,18 @@ class PackedTokens:
         return float(np.count_nonzero(self.ids == Vocabulary.UNK)) / words if words else 0.0
 
     def gather(self, items: Tensor, device: torch.device | str = "cpu") -> tuple[Tensor, Tensor]:
-        """Return the captions `items` (B,) int64 as ids (B, L) int64, zero-padded, and a mask (B, L) bool.
+        """Return the captions `items` (B,) int64, on the CPU, as ids (B, L) int64, zero-padded, and a mask (B, L) bool.
 
-        L is the length of the longest of them; the mask is True where there is a token.
+        L is the length of the longest of them. The ids are on the device. The mask, True where there is a token, is on
+        the CPU, where lengths are known without waiting for a device.
         """
-        chosen = items.cpu().numpy()
+        chosen = items.numpy()
         start = self.offsets[chosen][:, None]
         length = self.offsets[chosen + 1][:, None] - start
         position = np.arange(length.max(initial=0))
         mask = position < length
         ids = np.where(mask, self.ids[np.minimum(start + position, len(self.ids) - 1)], Vocabulary.PAD)
-        return torch.from_numpy(ids.astype(np.int64)).to(device), torch.from_numpy(mask).to(device)
+        return send(torch.from_numpy(ids.astype(np.int64)), device), torch.from_numpy(mask)
 
 
 class Vocabulary:

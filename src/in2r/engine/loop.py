@@ -26,10 +26,12 @@ from in2r.engine.checkpoint import (
     save_checkpoint,
     save_tensors,
 )
+from in2r.engine.device import resolve_precision
 from in2r.engine.evaluation import evaluate_split
 from in2r.engine.health import Means, Truth, gradient_norms, partition_truth, record_step
 from in2r.engine.interrupts import Interrupts, deferred_interrupts
 from in2r.engine.order import EpochOrder
+from in2r.engine.residency import settle_features
 from in2r.engine.run import RunFolder, versions
 from in2r.engine.scoring import (
     Partition,
@@ -97,6 +99,7 @@ class Trainer:
         self.word_coverage: dict[str, Any] | None = None
         self.nets = self._build_nets()
         self.optimizers = {name: self.make_optimizer(net) for name, net in self.nets.items()}
+        self.residency = settle_features(self)
         self.partitions: dict[str, Partition] = {}
         self.means = Means()
         self.epoch = self.position = self.step = self.lines = 0
@@ -129,14 +132,16 @@ class Trainer:
         torch.manual_seed(derive(self.seed, "weights", name))
         matrix = None if vectors is None else vectors.matrix(torch_generator(self.seed, "word vectors", name))
         encoder = build_encoder(self.config.model, self.setup.inputs, matrix)
+        encoder.precision = resolve_precision(self.config.train.precision, self.device)
         return Peer(encoder, *self.method.parts(self.config.model.dim))
 
     def make_optimizer(self, net: Peer) -> torch.optim.Optimizer:
         """Make the optimiser of a network."""
         train = self.config.train
         if train.optimizer == "adamw":
-            return torch.optim.AdamW(net.parameters(), lr=train.learning_rate, weight_decay=train.weight_decay)
-        return torch.optim.Adam(net.parameters(), lr=train.learning_rate)
+            decay = train.weight_decay
+            return torch.optim.AdamW(net.parameters(), lr=train.learning_rate, weight_decay=decay, fused=True)
+        return torch.optim.Adam(net.parameters(), lr=train.learning_rate, fused=True)
 
     def _cuda_devices(self) -> list[torch.device]:
         return [self.device] if self.device.type == "cuda" else []
@@ -240,7 +245,7 @@ class Trainer:
         net, peer = self.nets[name], self.nets[_other(name)]
         where = (name, self.epoch, index)
         torch.manual_seed(derive(self.seed, "dropout", *where))
-        generator = torch_generator(self.seed, "augmentation", *where, device=self.device)
+        generator = torch_generator(self.seed, "augmentation", *where)
         partition = self._judgement(name)
         if partition is None:
             batch = self.data.batch(order.clean(index), generator)

@@ -13,6 +13,7 @@ import torch
 from in2r.encode import evaluating
 from in2r.engine.checkpoint import tensor_bytes
 from in2r.engine.loop import NAMES, Trainer
+from in2r.engine.residency import Residency
 from in2r.engine.settings import RunConfig
 from in2r.methods import Batch, Method, Step
 from in2r.seeds import torch_generator
@@ -66,6 +67,8 @@ class Plan:
     """estimated from a few timed steps of each kind"""
     memory_bytes: int
     """weights, gradients, optimisers and memories of both networks"""
+    features: Residency
+    """where the features of train and dev lie"""
     disk_bytes: int
     """checkpoints and best weights"""
     free_disk_bytes: int
@@ -86,7 +89,8 @@ def make_plan(trainer: Trainer) -> Plan:
     checkpoint = held + 2 * weights
     free = shutil.disk_usage(trainer.folder.path).free
     disk = checkpoint * (trainer.config.checkpoint.keep + 1) + 2 * weights
-    return Plan(work.warmup_steps, work.cotraining_steps, seconds, held + 3 * weights, disk, free)
+    memory = held + 3 * weights
+    return Plan(work.warmup_steps, work.cotraining_steps, seconds, memory, trainer.residency, disk, free)
 
 
 def sizes(trainer: Trainer) -> tuple[int, int, float]:
@@ -179,7 +183,7 @@ class _Rehearsal:
         self._learn(self.trainer.method.partition_step(self.net, self.net, self._batch(elite), noisy))
 
     def _batch(self, elite: torch.Tensor | None = None) -> Batch:
-        generator = torch_generator(self.trainer.seed, "plan", device=self.trainer.device)
+        generator = torch_generator(self.trainer.seed, "plan")
         return self.trainer.data.batch(self.pairs, generator, elite)
 
     def _learn(self, step: Step) -> None:

@@ -27,7 +27,7 @@ INFO = ("created", "versions", "device", "device_name", "threads", "seed", "meth
 """Keys of run.json without which a run cannot be gone on with or described."""
 
 MOVABLE = (
-    "data.path", "data.vocabulary", "data.word_vectors", "noise.index",
+    "data.path", "data.vocabulary", "data.word_vectors", "data.residency", "noise.index",
     "train.device", "train.threads", "record.tensorboard",
     "checkpoint.every_steps", "checkpoint.keep", "checkpoint.warmups",
 )  # fmt: skip

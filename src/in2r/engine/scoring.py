@@ -70,9 +70,7 @@ def score_pairs(
         chunk = pairs[padded[start : start + size * CHUNK]]
         with evaluating(encoder):
             if images is None:
-                batch = data.batch(
-                    chunk, torch_generator(seed, "scoring augmentation", *names, start, device=data.device)
-                )
+                batch = data.batch(chunk, torch_generator(seed, "scoring augmentation", *names, start))
                 v = encoder.encode_images(batch.images, batch.image_mask)
                 u = encoder.encode_texts(batch.texts, batch.text_mask)
             else:

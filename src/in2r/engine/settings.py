@@ -32,6 +32,13 @@ class DataConfig:
     vocabulary: str | None = key(None, "vocabulary file (JSON); null = built from the training captions")
     min_count: int = key(4, "words rarer than this become <unk> (the field's)", low=1)
     word_vectors: str | None = key(None, "GloVe text file for the initial word embeddings; null = uniform ±0.1")
+    residency: Literal["auto", "device", "pinned", "mapped"] = key(
+        "auto",
+        "where the features of train and dev lie while training, in the file's precision; nothing else depends on it. "
+        "device: copied to where the run computes; pinned: copied to main memory and sent from page-locked memory; "
+        "mapped: read from the file batch by batch. auto: on CUDA the first of these that fits (pinned in at most half "
+        "of the free memory); elsewhere mapped, since the system itself keeps a file that is read often in free memory",
+    )
 
 
 @dataclass(frozen=True)
@@ -114,6 +121,11 @@ class TrainConfig:
         0.2, "share of words touched in training: half masked, 10 % random, 40 % deleted", low=0, high=0.95
     )
     device: str = key("auto", "auto, cpu, cuda, cuda:1, mps: where everything runs")
+    precision: Literal["auto", "float32", "bf16"] = key(
+        "auto",
+        "of the encoders' products in training; embeddings, losses and GPO's weights are float32 always. auto: bf16 on "
+        "CUDA, float32 elsewhere",
+    )
     threads: int | None = key(None, "CPU threads; null = PyTorch's default", low=1, high=1024)
 
 

@@ -12,7 +12,7 @@ import torch
 from in2r.config import to_dict
 from in2r.data.fingerprint import changed_splits
 from in2r.data.vocabulary import Vocabulary
-from in2r.engine.device import resolve_device
+from in2r.engine.device import hold_freed_memory, resolve_device
 from in2r.engine.loop import Display, Trainer
 from in2r.engine.plan import Plan, make_plan
 from in2r.engine.run import RunFolder, changed_settings, versions
@@ -60,7 +60,7 @@ def start_run(
     """
     folder = RunFolder(path)
     _refuse_existing(folder)
-    use_threads(config)
+    prepare_cpu(config)
     setup = open_setup(_absolute(config), resolve_device(config.train.device))
     with folder.locked():
         _refuse_existing(folder)  # another process may have begun one meanwhile
@@ -141,7 +141,7 @@ def reopen(folder: RunFolder, *, device: str | None = None, force: bool = False)
         InputError: settings, features, captions or noise index differ from those that the run was begun with.
     """
     config, info = folder.config(), folder.info()
-    use_threads(config)
+    prepare_cpu(config)
     vocabulary = None if info["vocabulary"] is None else _own_vocabulary(folder, info["vocabulary"])
     noise_file = folder.noise_file if folder.noise_file.is_file() else None  # None: a run of an older in2r
     setup = open_setup(config, resolve_device(device or config.train.device), vocabulary, noise_file, first=False)
@@ -224,8 +224,9 @@ def _describe(setup: Setup, trainer: Trainer, plan: Plan) -> dict[str, Any]:
     }
 
 
-def use_threads(config: RunConfig) -> None:
-    """Compute with as many threads as the settings say."""
+def prepare_cpu(config: RunConfig) -> None:
+    """Compute with as many threads as the settings say, in memory that is kept."""
+    hold_freed_memory()
     if config.train.threads is not None:
         torch.set_num_threads(config.train.threads)
 

@@ -9,6 +9,7 @@ from in2r.data.augment import augment_words, drop_regions
 from in2r.data.features import Features
 from in2r.data.vocabulary import PackedTokens
 from in2r.methods import Batch
+from in2r.transfer import send
 
 
 @dataclass(frozen=True)
@@ -30,20 +31,27 @@ class TrainingData:
     def batch(self, pairs: Tensor, generator: torch.Generator | None = None, elite: Tensor | None = None) -> Batch:
         """Gather pairs (B,) int64; with a generator, regions and words are augmented.
 
+        All that is planned, such as masks, gaps and which pairs are elite, is made on the CPU and only then sent: so
+        nothing waits for the device.
+
         Args:
             pairs: ids of the pairs, on the CPU.
-            generator: draws of the augmentation; None = none.
+            generator: draws of the augmentation, on the CPU; None = none.
             elite: (N,) bool, which pairs may enter the memory, on the CPU.
         """
         groups = self.image_of_pair[pairs]
         images, image_mask = self.images.gather(groups, self.device)
-        texts, text_mask = self.texts.gather(pairs, self.device)
         if generator is not None and self.region_drop > 0 and images.shape[1] > 1:
             image_mask = drop_regions(image_mask, (images.shape[0], images.shape[1]), generator, self.region_drop)
-        if generator is not None and self.word_drop > 0 and isinstance(self.texts, PackedTokens):
-            assert text_mask is not None
-            texts, text_mask = augment_words(
-                texts, text_mask, generator, self.vocabulary_size, self.mask_id, self.word_drop
-            )
-        chosen = None if elite is None else elite[pairs].to(self.device)
-        return Batch(pairs.to(self.device), groups.to(self.device), images, image_mask, texts, text_mask, chosen)
+        texts, text_mask = self._texts(pairs, generator)
+        chosen = None if elite is None else send(torch.nonzero(elite[pairs]).flatten(), self.device)
+        pairs, groups = send(pairs, self.device), send(groups, self.device)
+        return Batch(pairs, groups, images, image_mask, texts, text_mask, chosen)
+
+    def _texts(self, pairs: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor | None]:
+        if not isinstance(self.texts, PackedTokens):
+            return self.texts.gather(pairs, self.device)
+        ids, mask = self.texts.gather(pairs)
+        if generator is not None and self.word_drop > 0:
+            ids, mask = augment_words(ids, mask, generator, self.vocabulary_size, self.mask_id, self.word_drop)
+        return send(ids, self.device), mask

@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 _WHERE = ("device", "threads")
 """Keys of section `train` that are replaced by what they came to on this machine."""
-_PATHS = ("path", "vocabulary", "word_vectors")
+_PATHS = ("path", "vocabulary", "word_vectors", "residency")
 """Keys of section `data` that say where things lie; their contents are compared."""
 
 

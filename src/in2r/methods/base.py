@@ -1,8 +1,10 @@
 """What a method is made of, and what the engine asks of it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
+import torch
 from torch import Tensor, nn
 
 from in2r.encoders import DualEncoder
@@ -14,7 +16,7 @@ ENDLESS = 10**9
 
 @dataclass(frozen=True)
 class Batch:
-    """B pairs, ready for the encoders."""
+    """B pairs, ready for the encoders: values on the device, what is known of them without it on the CPU."""
 
     pairs: Tensor
     """(B,) int64, which training pairs these are"""
@@ -23,13 +25,13 @@ class Batch:
     images: Tensor
     """(B, regions, dim) float32"""
     image_mask: Tensor | None
-    """(B, regions) bool, None = all are real"""
+    """(B, regions) bool on the CPU, None = all are real"""
     texts: Tensor
     """(B, tokens) int64 word ids, or (B, 1, dim) float32 caption vectors"""
     text_mask: Tensor | None
-    """(B, tokens) bool, None = all are real"""
+    """(B, tokens) bool on the CPU, None = all are real"""
     elite: Tensor | None = None
-    """(B,) bool, clean probability above τ_dyn; None outside a clean set"""
+    """(n,) int64, which rows have a clean probability above τ_dyn; None outside a clean set"""
     hidden: dict[str, tuple[Tensor, Tensor]] | None = None
     """"image" and "text" → groups (B,) and pairs (B, n) that such a query may not find (negative = none); only with
     `noise.hide_original`, an analysis that uses the truth"""
@@ -45,10 +47,36 @@ class Peer(nn.Module):
         self.memory = memory
 
     def embed(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return the unit-norm image and text embeddings v, u, each (B, D), of one forward pass."""
-        v = self.encoder.encode_images(batch.images, batch.image_mask)
-        u = self.encoder.encode_texts(batch.texts, batch.text_mask)
-        return v, u
+        """Return the unit-norm image and text embeddings v, u, each (B, D)."""
+        return self.embed_each(batch)[0]
+
+    def embed_each(self, *batches: Batch) -> list[tuple[Tensor, Tensor]]:
+        """Return v, u of each batch, by one pass through each encoder; given twice, a batch has two dropout masks.
+
+        In training each batch has its own batch statistics, as if they were embedded one after the other.
+        """
+        parts = [len(batch.pairs) for batch in batches]
+        images = _joined([(batch.images, batch.image_mask) for batch in batches])
+        texts = _joined([(batch.texts, batch.text_mask) for batch in batches])
+        v, u = self.encoder.encode_images(*images, parts), self.encoder.encode_texts(*texts, parts)
+        return list(zip(torch.split(v, parts), torch.split(u, parts), strict=True))
+
+
+def _joined(sets: Sequence[tuple[Tensor, Tensor | None]]) -> tuple[Tensor, Tensor | None]:
+    """Put sets (B, K, ...) of several batches below each other, padded to the largest K."""
+    if len(sets) == 1:
+        return sets[0]
+    longest = max(values.shape[1] for values, _ in sets)
+    masked = any(mask is not None or values.shape[1] < longest for values, mask in sets)
+    masks = [torch.ones(values.shape[:2], dtype=torch.bool) if mask is None else mask for values, mask in sets]
+    joined = torch.cat([_padded(values, longest) for values, _ in sets])
+    return joined, torch.cat([_padded(mask, longest) for mask in masks]) if masked else None
+
+
+def _padded(values: Tensor, length: int) -> Tensor:
+    """Fill up the second dimension with zeros."""
+    missing = length - values.shape[1]
+    return values if missing == 0 else torch.cat([values, values.new_zeros(len(values), missing, *values.shape[2:])], 1)
 
 
 @dataclass

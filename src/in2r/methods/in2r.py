@@ -149,26 +149,33 @@ class In2r:
 
     def partition_step(self, net: Peer, peer: Peer, clean: Batch, noisy: Batch | None) -> Step:
         """Phase 2: L_total = L_clean + γ L_rect (Eq. 12); the peer is only read."""
-        v, u = net.embed(clean)
-        losses = self._clean_loss(net, clean, v, u)
-        step = Step(losses)
+        c = self.config
+        views = [clean] if c.lambda_intra == 0 else [clean, clean]  # the same batch under two dropout masks
+        memory = peer.memory if c.memory_source == "peer" else net.memory
+        if memory is None or len(memory) < c.num_neighbors:
+            noisy = None
+        embedded = net.embed_each(*views, *([] if noisy is None else [noisy]))
+        v, u = embedded[0]
+        step = Step(self._clean_loss(embedded[: len(views)], self._ignored(clean)))
+        losses = step.losses
+        losses["total"] = losses["clean"]
         if net.memory is not None:
             assert clean.elite is not None
-            chosen = clean.elite if self.config.memory_elite else torch.ones_like(clean.elite)
+            chosen = clean.elite if c.memory_elite else torch.arange(len(v), device=v.device)
             step.keep = (v.detach()[chosen], u.detach()[chosen], clean.pairs[chosen], clean.groups[chosen])
-            self._rectify(net, peer, noisy, (v, u), step)
-        losses["total"] = losses["clean"]
-        if "rect" in losses:
-            losses["total"] = losses["clean"] + self.config.gamma * losses["rect"]  # Eq. 12
+            step.notes["unrectified_steps"] = float(noisy is None)
+        if noisy is not None and memory is not None:
+            losses["rect"] = self._rectify(net, memory, noisy, embedded[-1], (v, u), step)
+            losses["total"] = losses["clean"] + c.gamma * losses["rect"]  # Eq. 12
         return step
 
-    def _clean_loss(self, net: Peer, clean: Batch, v: Tensor, u: Tensor) -> dict[str, Tensor]:
+    def _clean_loss(self, views: list[tuple[Tensor, Tensor]], ignore: Tensor | None) -> dict[str, Tensor]:
         c = self.config
-        ignore = self._ignored(clean)
+        v, u = views[0]
         inter = triplet_loss(v @ u.T, c.margin, ignore=ignore)  # Eq. 3
-        if c.lambda_intra == 0:
+        if len(views) == 1:
             return {"inter": inter, "clean": inter}
-        v_drop, u_drop = net.embed(clean)  # the same batch under another dropout mask
+        v_drop, u_drop = views[1]
         image = triplet_loss(v @ v_drop.T, c.intra_margin, ignore=ignore)  # Eq. 4
         text = triplet_loss(u @ u_drop.T, c.intra_margin, ignore=ignore)
         return {
@@ -178,15 +185,17 @@ class In2r:
             "clean": inter + c.lambda_intra * (image + text),  # Eq. 5
         }
 
-    def _rectify(self, net: Peer, peer: Peer, noisy: Batch | None, clean: tuple[Tensor, Tensor], step: Step) -> None:
-        """Add L_rect of the noisy batch to the step, or note why there is none."""
-        c = self.config
-        memory = peer.memory if c.memory_source == "peer" else net.memory
-        assert memory is not None
-        if noisy is None or len(memory) < c.num_neighbors:
-            step.notes["unrectified_steps"] = 1.0
-            return
-        v, u = net.embed(noisy)
+    def _rectify(
+        self,
+        net: Peer,
+        memory: MemoryBank,
+        noisy: Batch,
+        embedded: tuple[Tensor, Tensor],
+        clean: tuple[Tensor, Tensor],
+        step: Step,
+    ) -> Tensor:
+        """Return L_rect of the noisy batch; what was found goes into the step."""
+        v, u = embedded
         step.near_images = self._neighbors(memory, v, noisy, "image")  # Eq. 6
         step.near_texts = self._neighbors(memory, u, noisy, "text")
         found = torch.isfinite(step.near_images.scores[:, -1]) & torch.isfinite(step.near_texts.scores[:, -1])
@@ -195,7 +204,7 @@ class In2r:
         rect = self._rectification(v, u, t_hat, v_hat, clean)
         # a query whose exclusions leave fewer than K neighbours has no prototype
         step.notes["queries_without_prototype"] = 1 - found.float().mean()
-        step.losses["rect"] = (rect * found).sum() / found.sum().clamp(min=1)
+        return (rect * found).sum() / found.sum().clamp(min=1)
 
     def _neighbors(self, memory: MemoryBank, query: Tensor, batch: Batch, by: Literal["image", "text"]) -> Neighbors:
         c = self.config
