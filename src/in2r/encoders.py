@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from in2r.dropout import Dropout
 from in2r.errors import InputError
-from in2r.pooling import GPO
+from in2r.pooling import GPO, LOWEST
 from in2r.recurrence import bi_gru, pack
 from in2r.transfer import send
 
@@ -82,10 +82,10 @@ def _embed_set(
         (B, dim); nothing was computed for padded places.
     """
     projected = fc(rows) + mlp(rows, [int(part.sum()) for part in torch.split(mask, list(parts))])
-    if entries is not None:
-        padded = projected.new_zeros(mask.numel(), projected.shape[-1])
-        projected = padded.index_copy(0, entries, projected)
-    return unit_norm(gpool.pool(projected.unflatten(0, mask.shape), None if entries is None else mask))
+    if entries is None:
+        return unit_norm(gpool.pool_filled(projected.unflatten(0, mask.shape)))
+    padded = projected.new_full((mask.numel(), projected.shape[-1]), LOWEST).index_copy_(0, entries, projected)
+    return unit_norm(gpool.pool_filled(padded.unflatten(0, mask.shape), mask))
 
 
 def _host_mask(values: Tensor, mask: Tensor | None) -> Tensor:

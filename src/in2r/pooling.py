@@ -46,8 +46,7 @@ class GPO(nn.Module):
         mask = None
         if lengths is not None:
             mask = torch.arange(features.shape[1], device=features.device) < lengths[:, None]
-        weights = self.set_weights(features.shape[1], mask).expand(len(features), -1)
-        return _weighted_sort(features, mask, weights), weights
+        return self.pool(features, mask), self.set_weights(features.shape[1], mask).expand(len(features), -1)
 
     def pool(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
         """Pool sets with any pattern of valid entries; an empty set pools to zero.
@@ -59,6 +58,12 @@ class GPO(nn.Module):
         Returns:
             (batch, dim).
         """
+        if mask is not None:
+            features = features.masked_fill(~send(mask, features.device)[..., None], LOWEST)
+        return self.pool_filled(features, mask)
+
+    def pool_filled(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Pool sets as `pool` does, with `LOWEST` in all invalid entries already."""
         if features.shape[1] == 1:  # a softmax over one position is 1
             return features[:, 0] if mask is None else features[:, 0].masked_fill(~send(mask, features.device), 0.0)
         return _weighted_sort(features, mask, self.set_weights(features.shape[1], mask))
@@ -115,12 +120,11 @@ class _SortedSum(torch.autograd.Function):
 
 
 def _weighted_sort(features: Tensor, mask: Tensor | None, weights: Tensor) -> Tensor:
-    """Return per feature Σ_k weights_k · (k-th largest valid entry), with weights (batch or 1, K)."""
+    """Return per feature Σ_k weights_k · (k-th largest valid entry), with weights (batch or 1, K); invalid = LOWEST."""
     columns = _at_least_float32(features.transpose(1, 2)).contiguous()  # twice as fast to sort at K = 36
     weights = weights.expand(len(columns), -1)
     if mask is not None:
         mask = send(mask, columns.device)
-        columns = columns.masked_fill(~mask[:, None], LOWEST)
         beyond = torch.arange(mask.shape[1], device=mask.device) >= mask.sum(1, keepdim=True)
         weights = weights.masked_fill(beyond, 0.0)  # for the gradient too: the fill must not reach the softmax
     with full_precision(columns.device):

@@ -10,7 +10,7 @@ import torch
 from tiny_engine import outcome, settings
 from torch import Tensor
 
-from in2r.engine import loop
+from in2r.engine import health, loop
 from in2r.engine.checkpoint import checkpoints, load_tensors
 from in2r.engine.health import Means, Truth, distinct_pairs, gradient_norms, partition_truth, record_step
 from in2r.engine.train import start_run
@@ -22,14 +22,28 @@ from in2r.seeds import derive
 CPU = torch.device("cpu")
 
 
-def test_means_are_weighted() -> None:
+def test_means_of_numbers_and_tensors() -> None:
     means = Means()
     means.add("a", 1.0)
-    means.add("a", torch.tensor(4.0), weight=2.0)
+    means.add("a", torch.tensor(4.0))
+    means.add("a", torch.tensor(4.0, dtype=torch.float64))
     means.add("b", torch.tensor(0.5))
     assert means.read() == {"a": 3.0, "b": 0.5}
     assert means.sum("a") == 9.0
     assert means.sum("never") == 0.0
+
+
+def test_values_wait_until_many_can_be_fetched_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    fetches = []
+    stack = torch.stack
+    monkeypatch.setattr(torch, "stack", lambda values: fetches.append(len(values)) or stack(values))
+    monkeypatch.setattr(health, "PENDING", 4)
+    means = Means()
+    for number in range(6):
+        means.add("x", torch.tensor(float(number)))
+    assert fetches == [4]
+    assert means.read() == {"x": 2.5}
+    assert fetches == [4, 2]
 
 
 def test_means_go_through_a_checkpoint_without_a_bit_lost() -> None:

@@ -10,33 +10,47 @@ from in2r.methods import Batch, Step
 from in2r.metrics import auroc, precision_recall
 from in2r.noise import NoiseIndex
 
+PENDING = 2000
+"""Values that wait for a look at the device; some fifty steps."""
+
 
 class Means:
-    """Running means of named values; kept on the device until they are read."""
+    """Running means of named values; what lies on a device is fetched many steps at a time.
+
+    Sums are taken on the host, one value after the other, so that they do not depend on when they were fetched.
+    """
 
     def __init__(self, state: dict[str, list[float]] | None = None) -> None:
-        self._sums: dict[str, tuple[Tensor | float, float]] = {
-            name: (total, count) for name, (total, count) in (state or {}).items()
-        }
+        self._sums = {name: [*sums] for name, sums in (state or {}).items()}
+        self._waiting: list[tuple[str, Tensor | float]] = []
 
-    def add(self, name: str, value: Tensor | float, weight: float = 1.0) -> None:
-        """Add a scalar, counted `weight` times."""
-        total, count = self._sums.get(name, (0.0, 0.0))
-        if isinstance(value, Tensor):
-            value = value.detach().double() if value.device.type != "mps" else value.detach()
-        self._sums[name] = (total + value * weight, count + weight)
+    def add(self, name: str, value: Tensor | float) -> None:
+        """Add a scalar."""
+        self._waiting.append((name, value.detach() if isinstance(value, Tensor) else value))
+        if len(self._waiting) >= PENDING:
+            self._fetch()
+
+    def _fetch(self) -> None:
+        on_device = [value for _, value in self._waiting if isinstance(value, Tensor)]
+        fetched = iter(torch.stack(on_device).tolist() if on_device else [])
+        for name, value in self._waiting:
+            sums = self._sums.setdefault(name, [0.0, 0.0])
+            sums[0] += next(fetched) if isinstance(value, Tensor) else value
+            sums[1] += 1
+        self._waiting = []
 
     def read(self) -> dict[str, float]:
         """Return the mean of each name."""
-        return {name: float(total) / count for name, (total, count) in self._sums.items()}
+        return {name: total / count for name, (total, count) in self.state().items()}
 
     def sum(self, name: str) -> float:
         """Return the sum of one name, 0 if it was never added."""
-        return float(self._sums.get(name, (0.0, 0.0))[0])
+        return self.state().get(name, [0.0, 0.0])[0]
 
     def state(self) -> dict[str, list[float]]:
-        """Return what a checkpoint keeps; exact, since doubles survive JSON."""
-        return {name: [float(total), count] for name, (total, count) in self._sums.items()}
+        """Return what a checkpoint keeps, sum and count of each name; exact, since doubles survive JSON."""
+        self._fetch()
+        return {name: [*sums] for name, sums in self._sums.items()}
 
 
 class Truth:

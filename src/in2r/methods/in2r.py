@@ -199,8 +199,7 @@ class In2r:
         step.near_images = self._neighbors(memory, v, noisy, "image")  # Eq. 6
         step.near_texts = self._neighbors(memory, u, noisy, "text")
         found = torch.isfinite(step.near_images.scores[:, -1]) & torch.isfinite(step.near_texts.scores[:, -1])
-        t_hat = net.refiners["i2t"](step.near_images.texts)  # Eqs. 7-9
-        v_hat = net.refiners["t2i" if "t2i" in net.refiners else "i2t"](step.near_texts.images)
+        t_hat, v_hat = self._prototypes(net, step.near_images.texts, step.near_texts.images)  # Eqs. 7-9
         rect = self._rectification(v, u, t_hat, v_hat, clean)
         # a query whose exclusions leave fewer than K neighbours has no prototype
         step.notes["queries_without_prototype"] = 1 - found.float().mean()
@@ -213,6 +212,13 @@ class In2r:
         if batch.hidden is not None:  # an analysis that uses the truth; what it hides includes the query's own
             groups, pairs = batch.hidden[by]
         return memory.nearest(query.detach(), c.num_neighbors, by=by, exclude_groups=groups, exclude_ids=pairs)
+
+    def _prototypes(self, net: Peer, texts: Tensor, images: Tensor) -> tuple[Tensor, Tensor]:
+        """Fuse neighbours (B, K, D) of each direction into a prototype (B, D)."""
+        if "t2i" in net.refiners:
+            return net.refiners["i2t"](texts), net.refiners["t2i"](images)
+        t_hat, v_hat = net.refiners["i2t"](torch.cat([texts, images])).chunk(2)
+        return t_hat, v_hat
 
     def _rectification(
         self, v: Tensor, u: Tensor, t_hat: Tensor, v_hat: Tensor, clean: tuple[Tensor, Tensor]
