@@ -51,16 +51,22 @@ class MemoryBank(nn.Module):
         self.register_buffer("ids", torch.full((capacity,), -1))
         self.register_buffer("groups", torch.full((capacity,), -1))
         self.register_buffer("stamps", torch.zeros(capacity, dtype=torch.int64))
-        self._held: int | None = 0
+        self._known_writes: int | None = 0
 
     def __len__(self) -> int:
-        if self._held is None:
-            self._held = int(self.stamps.count_nonzero())
-        return self._held
+        if self.unique:
+            return int(self.stamps.count_nonzero())
+        return min(self._writes(), self.capacity)
+
+    def _writes(self) -> int:
+        """Return the entries written so far, without asking the device but after a state was loaded."""
+        if self._known_writes is None:
+            self._known_writes = int(self.stamps.max())
+        return self._known_writes
 
     def _load_from_state_dict(self, *args: Any) -> None:
         super()._load_from_state_dict(*args)
-        self._held = None  # counted when it is asked for: the device is not waited for at each step
+        self._known_writes = None
 
     @property
     def pointer(self) -> int:
@@ -89,15 +95,18 @@ class MemoryBank(nn.Module):
         if not len(images) == len(texts) == len(ids) == len(groups):
             sizes = f"{len(images)} images, {len(texts)} texts, {len(ids)} ids, {len(groups)} groups"
             raise InputError(f"memory: one id and group per pair expected, got {sizes}")
+        written = self._writes()
         kept = self._forget_older(ids) if self.unique else torch.arange(len(ids), device=ids.device)
         kept = kept[-self.capacity :]
-        self._held = None if self.unique or self._held is None else min(self._held + len(kept), self.capacity)
-        slots = self._oldest_first()[: len(kept)]
+        places = torch.arange(len(kept), device=ids.device)
+        # without gaps the oldest entries follow each other
+        slots = self._oldest_first()[: len(kept)] if self.unique else (written + places) % self.capacity
         self.images[slots] = images[kept].to(self.images.dtype)
         self.texts[slots] = texts[kept].to(self.texts.dtype)
         self.ids[slots] = ids[kept]
         self.groups[slots] = groups[kept]
-        self.stamps[slots] = self.stamps.max() + 1 + torch.arange(len(kept), device=slots.device)
+        self.stamps[slots] = written + 1 + places
+        self._known_writes = written + len(kept)
 
     def _forget_older(self, ids: Tensor) -> Tensor:
         """Empty the slots of these pairs; return the positions of each id's last appearance, in order."""
