@@ -1,6 +1,6 @@
 """Settings: every fault in one line, with the nearest valid key; presets; what overrides what."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -107,7 +107,7 @@ def test_every_preset_loads_and_survives_its_own_file(name: str) -> None:
 
 
 def test_presets_say_what_the_table_says() -> None:
-    assert presets() == ["discard", "paper", "released", "sce", "triplet"]
+    assert presets() == ["discard", "paper", "released", "sce", "triplet", "tuned"]
     paper, released = load_config("paper"), load_config("released")
     assert paper == RunConfig()
     assert (paper.method.warmup_epochs, paper.train.epochs, paper.train.learning_rate) == (5, 45, 5e-4)
@@ -123,6 +123,7 @@ def test_presets_say_what_the_table_says() -> None:
         1e-4,
         "alternating",
     )
+    assert load_config("tuned") == replace(paper, partition=replace(paper.partition, loss="auto"))
     discard = load_config("discard").method
     assert isinstance(discard, In2rConfig)
     assert discard.rectifier == "none"

@@ -19,5 +19,7 @@ class Dropout(nn.Dropout):
         if not self.training or left_out in (0, LEVELS) or values.device.type != "cpu":
             return super().forward(values)
         draws = torch.empty(-(-values.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
-        kept = draws.view(torch.int16)[: values.numel()].view(values.shape) >= left_out - LEVELS // 2
-        return torch.where(kept, values, 0.0).mul_(LEVELS / (LEVELS - left_out))
+        draws = draws.view(torch.int16)[: values.numel()].view(values.shape)
+        # compared into numbers, not bools: several times faster, and so is the product
+        kept = torch.ge(draws, left_out - LEVELS // 2, out=torch.empty_like(values, requires_grad=False))
+        return values * kept.mul_(LEVELS / (LEVELS - left_out))
