@@ -25,7 +25,7 @@ from rich.console import Console
 from rows import Rows
 from run import PRECISIONS, RESULTS, profile_table, table
 from sides import Ours, different_images
-from timing import device_mb, machine, seconds
+from timing import device, device_mb, machine, new_file, positive, seconds
 from workload import SIZES, Workload
 
 from in2r.engine.run import versions
@@ -112,7 +112,7 @@ def training(args: argparse.Namespace) -> Record:
         if args.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(args.device)
         images = learnable.FEW_IMAGES if args.size == "toy" else learnable.IMAGES
-        found = learnable.train(Path(folder), SIZES[args.size], args.device, images)
+        found = learnable.train(Path(folder), SIZES[args.size], args.device, images, args.precision)
     if args.device.type == "cuda":
         found["device_mb"] = round(torch.cuda.max_memory_allocated(args.device) / 1e6, 1)
     return found
@@ -131,12 +131,12 @@ PARTS: dict[str, Callable[[argparse.Namespace], Record]] = {
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", type=torch.device, default=torch.device("cuda"))
+    parser.add_argument("--device", type=device, default="cuda", help="cpu with --size toy tries the script out")
     parser.add_argument("--size", choices=SIZES, default="flickr30k")
     parser.add_argument("--precision", choices=PRECISIONS, default="bf16", help="of the toolkit's side")
-    parser.add_argument("--repeat", type=int, default=5, help="timed turns")
+    parser.add_argument("--repeat", type=positive, default=5, help="timed turns")
     parser.add_argument("--budget", type=float, default=240, help="seconds after which no further part begins")
-    parser.add_argument("--out", type=Path, help="JSON record (default: benchmarks/results/gpu_CARD.json)")
+    parser.add_argument("--out", type=new_file, help="JSON record (default: benchmarks/results/gpu_CARD.json)")
     args = parser.parse_args()
     card = torch.cuda.get_device_name(args.device) if args.device.type == "cuda" else "cpu"
     out = args.out or RESULTS / f"gpu_{re.sub(r'[^A-Za-z0-9]+', '_', card)}.json"

@@ -22,7 +22,9 @@ IMAGES = {"train": 2000, "dev": 200, "test": 500}
 FEW_IMAGES = {"train": 12, "dev": 6, "test": 6}
 
 
-def train(folder: Path, size: Size, device: torch.device, images: Mapping[str, int] = IMAGES) -> dict[str, Any]:
+def train(
+    folder: Path, size: Size, device: torch.device, images: Mapping[str, int] = IMAGES, precision: str = "auto"
+) -> dict[str, Any]:
     """Train on generated data at 40 % noise; return test recalls, seconds per epoch and partition figures.
 
     Args:
@@ -30,6 +32,7 @@ def train(folder: Path, size: Size, device: torch.device, images: Mapping[str, i
         size: D, shape of the features, batch.
         device: where to train.
         images: number of images of each split.
+        precision: `train.precision`.
     """
     make_data(folder / "data", size, images)
     own = np.repeat(np.arange(images["train"]), CAPTIONS)
@@ -43,6 +46,7 @@ def train(folder: Path, size: Size, device: torch.device, images: Mapping[str, i
         f"train.epochs={EPOCHS}",
         f"train.batch_size={size.batch}",
         f"train.device={device}",
+        f"train.precision={precision}",
         "partition.single_mode=split",  # every co-training epoch shall rectify, however little was learnt
     ]
     begun = time.monotonic()

@@ -13,7 +13,7 @@ import plain
 import torch
 from sides import Ours, Plain, different_images, draw, search
 from timing import compare, device_mb, in_turns, operators, seconds
-from torch import Tensor
+from torch import Tensor, nn
 from workload import CAPTIONS, CLEAN, Workload, embeddings
 
 from in2r.encode import encode_images, encode_texts
@@ -210,7 +210,7 @@ def disagreement(ours: Ours, other: Plain) -> dict[str, float]:
     pairs = different_images(ours.work, 16)
     losses, gradients = [], []
     for side in (ours, other):
-        side.nets["A"].eval()
+        freeze(side.nets["A"])
         found, weights = side.losses(*pairs)
         losses.append(float(found["total"].detach()))
         gradients.append([gradient.flatten() for gradient in torch.autograd.grad(found["total"], weights)])
@@ -220,6 +220,13 @@ def disagreement(ours: Ours, other: Plain) -> dict[str, float]:
         "loss_difference": abs(losses[0] - losses[1]) / abs(losses[1]),
         "gradient_difference": float((mine - theirs).norm() / theirs.norm()),
     }
+
+
+def freeze(net: nn.Module) -> None:
+    """Hold BatchNorm and dropout still; the recurrence stays in training: without, cuDNN has no gradient."""
+    for module in net.modules():
+        if isinstance(module, nn.BatchNorm1d | nn.Dropout):
+            module.eval()
 
 
 def peak_memory(images: int, dim: int, threads: int) -> dict[str, float]:

@@ -16,7 +16,7 @@ from bound import Bound
 from rich.console import Console
 from rich.table import Table
 from rows import Rows, peak_memory
-from timing import machine
+from timing import device, machine, new_file, positive
 from workload import SIZES, Workload
 
 from in2r.engine.device import hold_freed_memory
@@ -64,12 +64,14 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", choices=SIZES, default="demo")
     parser.add_argument("--only", choices=GROUPS, nargs="+", default=GROUPS, help="measure only these")
-    parser.add_argument("--repeat", type=int, default=3, help="timed turns")
-    parser.add_argument("--threads", type=int, default=1, help="CPU threads")
-    parser.add_argument("--device", type=torch.device, default=torch.device("cpu"), help="cpu or cuda")
+    parser.add_argument("--repeat", type=positive, default=3, help="timed turns")
+    parser.add_argument("--threads", type=positive, default=1, help="CPU threads")
+    parser.add_argument("--device", type=device, default="cpu", help="cpu or cuda")
     parser.add_argument("--precision", choices=PRECISIONS, default="float32", help="of the toolkit's side")
     parser.add_argument("--profile", action="store_true", help="also list the largest operators of a step")
-    parser.add_argument("--out", type=Path, help="JSON record (default: benchmarks/results/bench_SIZE[_GROUPS].json)")
+    parser.add_argument(
+        "--out", type=new_file, help="JSON record (default: benchmarks/results/bench_SIZE[_GROUPS].json)"
+    )
     args = parser.parse_args()
     if "epoch" in args.only and not SIZES[args.size].whole and not set(PARTS) <= set(args.only):
         parser.error(f"an epoch of size {args.size} is composed of {', '.join(PARTS)}: measure them too")

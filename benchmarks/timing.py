@@ -1,5 +1,6 @@
 """Clocks: two versions in turns, single products, a profile of the operators."""
 
+import argparse
 import platform
 import statistics
 import subprocess
@@ -13,6 +14,9 @@ from typing import Any
 import torch
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
+
+from in2r.engine.device import resolve_device
+from in2r.errors import InputError
 
 Call = Callable[[], Any]
 TOP = 10
@@ -106,6 +110,28 @@ def device_mb(call: Call, device: torch.device) -> float | None:
     held = torch.cuda.memory_allocated(device)
     call()
     return round((torch.cuda.max_memory_allocated(device) - held) / 1e6, 1)
+
+
+def device(name: str) -> torch.device:
+    """Read a device from the command line."""
+    try:
+        return resolve_device(name)
+    except InputError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def positive(text: str) -> int:
+    """Read a number of at least one from the command line."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text}: expected a number of at least 1")
+    return int(text)
+
+
+def new_file(text: str) -> Path:
+    """Read the name of a file to write from the command line."""
+    if Path(text).is_dir():
+        raise argparse.ArgumentTypeError(f"{text}: is a folder; give a file name")
+    return Path(text)
 
 
 def machine(device: torch.device) -> dict[str, Any]:

@@ -245,3 +245,18 @@ def test_prototypes_are_compared_with_the_query_itself(tmp_path):
     done = call(*command[:2], plain.path)
     assert (done.returncode, done.stdout) == (2, "")
     assert "no noise was injected" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("script", "arguments", "fault"),
+    [
+        ("gpu_check.py", ["--device", "banana"], "expected auto, cpu, cuda"),
+        ("run.py", ["--repeat", "0"], "expected a number of at least 1"),
+        ("run.py", ["--out", "."], "is a folder"),
+    ],
+)
+def test_faults_of_the_command_line_are_told_before_anything_is_measured(script, arguments, fault):
+    done = subprocess.run([sys.executable, FOLDER / script, *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert fault in done.stderr
+    assert "Traceback" not in done.stderr

@@ -218,3 +218,16 @@ def test_faulty_pushes_are_refused_and_change_nothing():
 def test_an_impossible_size_is_refused():
     with pytest.raises(ValueError, match="capacity and dim must be at least 1, got 0 and 4"):
         MemoryBank(0, 4)
+
+
+def test_a_bank_with_gaps_is_counted_and_filled_right_by_one_that_never_makes_any():
+    unique, plain = MemoryBank(5, 2, unique=True), MemoryBank(5, 2)
+    keys = torch.nn.functional.normalize(torch.randn(4, 2))
+    unique.push(keys[:3], keys[:3], torch.tensor([0, 1, 2]))
+    unique.push(keys[:1], keys[:1], torch.tensor([0]))
+    unique.push(keys[:1], keys[:1], torch.tensor([0]))
+    plain.load_state_dict(unique.state_dict())
+    assert len(plain) == 3
+    plain.push(keys, keys, torch.tensor([5, 6, 7, 8]))
+    assert len(plain) == 5
+    assert plain.entries()[2].tolist() == [0, 5, 6, 7, 8]

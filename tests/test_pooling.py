@@ -132,3 +132,9 @@ def test_half_precision_is_pooled_in_float32(gpo):
     pooled = gpo.pool(features)
     assert pooled.dtype == torch.float32
     torch.testing.assert_close(pooled, gpo.pool(features.float()))
+
+
+def test_half_precision_is_raised_before_anything_stands_in_for_what_is_missing(gpo):
+    features = torch.randn(2, 3, 4, generator=torch.Generator().manual_seed(0)).half()
+    mask = torch.tensor([[True, False, True], [True, True, True]])
+    torch.testing.assert_close(gpo.pool(features, mask), gpo.pool(features.float(), mask))

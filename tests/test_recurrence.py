@@ -91,7 +91,9 @@ def test_empty_sequences_take_no_place():
     values = torch.randn(3, 2, 3, dtype=torch.float64)
     mask = torch.tensor([[False, False], [True, True], [False, False]])
     torch.testing.assert_close(ours(gru, values, mask), ours(gru, values[1:2], mask[1:2]))
-    assert ours(gru, values, torch.zeros_like(mask)).shape == (0, 4)
+    nothing = ours(gru, values.requires_grad_(), torch.zeros_like(mask))
+    assert nothing.shape == (0, 4)
+    assert torch.autograd.grad(nothing.sum(), values)[0].count_nonzero() == 0
 
 
 def test_autocast_keeps_the_recurrence_in_float32():

@@ -10,14 +10,14 @@ from torch.nn import functional
 
 from in2r.dropout import Dropout
 from in2r.errors import InputError
-from in2r.pooling import GPO, LOWEST
+from in2r.pooling import GPO, LOWEST, at_least_float32
 from in2r.recurrence import bi_gru, pack
 from in2r.transfer import send
 
 
 def unit_norm(vectors: Tensor) -> Tensor:
     """Scale vectors (..., dim) to length 1 in at least float32; zero stays zero, with a finite gradient."""
-    vectors = vectors.to(torch.promote_types(vectors.dtype, torch.float32))
+    vectors = at_least_float32(vectors)
     squared = vectors.square().sum(-1, keepdim=True)
     return vectors * torch.rsqrt(squared.clamp(min=1e-9))  # the gradient stays below 2^15: fits float16
 
@@ -81,11 +81,12 @@ def _embed_set(
     Returns:
         (B, dim); nothing was computed for padded places.
     """
-    projected = fc(rows) + mlp(rows, [int(part.sum()) for part in torch.split(mask, list(parts))])
+    projected: Tensor = fc(rows) + mlp(rows, [int(part.sum()) for part in torch.split(mask, list(parts))])
+    projected = at_least_float32(projected)
     if entries is None:
-        return unit_norm(gpool.pool_filled(projected.unflatten(0, mask.shape)))
+        return unit_norm(gpool.pool_filled(projected.view(*mask.shape, -1)))
     padded = projected.new_full((mask.numel(), projected.shape[-1]), LOWEST).index_copy_(0, entries, projected)
-    return unit_norm(gpool.pool_filled(padded.unflatten(0, mask.shape), mask))
+    return unit_norm(gpool.pool_filled(padded.view(*mask.shape, -1), mask))
 
 
 def _host_mask(values: Tensor, mask: Tensor | None) -> Tensor:

@@ -52,9 +52,10 @@ class MemoryBank(nn.Module):
         self.register_buffer("groups", torch.full((capacity,), -1))
         self.register_buffer("stamps", torch.zeros(capacity, dtype=torch.int64))
         self._known_writes: int | None = 0
+        self._gaps = unique  # entries may have been removed: the oldest ones need not follow each other
 
     def __len__(self) -> int:
-        if self.unique:
+        if self._gaps:
             return int(self.stamps.count_nonzero())
         return min(self._writes(), self.capacity)
 
@@ -67,6 +68,8 @@ class MemoryBank(nn.Module):
     def _load_from_state_dict(self, *args: Any) -> None:
         super()._load_from_state_dict(*args)
         self._known_writes = None
+        filled = self.stamps.nonzero().squeeze(1)
+        self._gaps = self.unique or not torch.equal((self.stamps[filled] - 1) % self.capacity, filled)
 
     @property
     def pointer(self) -> int:
@@ -99,8 +102,7 @@ class MemoryBank(nn.Module):
         kept = self._forget_older(ids) if self.unique else torch.arange(len(ids), device=ids.device)
         kept = kept[-self.capacity :]
         places = torch.arange(len(kept), device=ids.device)
-        # without gaps the oldest entries follow each other
-        slots = self._oldest_first()[: len(kept)] if self.unique else (written + places) % self.capacity
+        slots = self._oldest_first()[: len(kept)] if self._gaps else (written + places) % self.capacity
         self.images[slots] = images[kept].to(self.images.dtype)
         self.texts[slots] = texts[kept].to(self.texts.dtype)
         self.ids[slots] = ids[kept]

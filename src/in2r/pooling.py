@@ -59,7 +59,7 @@ class GPO(nn.Module):
             (batch, dim).
         """
         if mask is not None:
-            features = features.masked_fill(~send(mask, features.device)[..., None], LOWEST)
+            features = at_least_float32(features).masked_fill(~send(mask, features.device)[..., None], LOWEST)
         return self.pool_filled(features, mask)
 
     def pool_filled(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -78,7 +78,7 @@ class GPO(nn.Module):
         sizes, row = mask.cpu().sum(1).clamp(min=1).unique(return_inverse=True)  # type: ignore[no-untyped-call]
         # only the sizes that occur: all sizes up to 577 grid cells would take a minute
         rows = self._weights(sizes.tolist())
-        return functional.pad(rows, (0, entries - rows.shape[1])).index_select(0, send(row, rows.device))
+        return functional.pad(rows, (0, entries - rows.shape[1]))[send(row, rows.device)]
 
     def _weights(self, sizes: Sequence[int]) -> Tensor:
         """Return the weights (len(sizes), sizes[-1]) of ascending sizes."""
@@ -86,9 +86,9 @@ class GPO(nn.Module):
         packing = pack(mask)
         device = self.linear.weight.device
         code = _position_code(sizes[-1], self.position_dim, self.linear.weight)
-        with full_precision(device):  # divided by the temperature, their errors would be tenfold
+        with full_precision(device):  # divided by the temperature, errors are tenfold
             states = bi_gru(self.gru, code.index_select(0, send(packing.first % sizes[-1], device)), packing)
-            found = _at_least_float32(self.linear(states)).squeeze(1)
+            found = at_least_float32(self.linear(states)).squeeze(1)
         score = found.new_full((mask.numel(),), -torch.inf).index_copy(0, send(packing.entries, device), found)
         return torch.softmax(score.view(mask.shape) / self.temperature, dim=-1)
 
@@ -121,7 +121,7 @@ class _SortedSum(torch.autograd.Function):
 
 def _weighted_sort(features: Tensor, mask: Tensor | None, weights: Tensor) -> Tensor:
     """Return per feature Σ_k weights_k · (k-th largest valid entry), with weights (batch or 1, K); invalid = LOWEST."""
-    columns = _at_least_float32(features.transpose(1, 2)).contiguous()  # twice as fast to sort at K = 36
+    columns = at_least_float32(features.transpose(1, 2)).contiguous()  # twice as fast to sort at K = 36
     weights = weights.expand(len(columns), -1)
     if mask is not None:
         mask = send(mask, columns.device)
@@ -132,5 +132,6 @@ def _weighted_sort(features: Tensor, mask: Tensor | None, weights: Tensor) -> Te
     return pooled
 
 
-def _at_least_float32(values: Tensor) -> Tensor:
+def at_least_float32(values: Tensor) -> Tensor:
+    """Raise half precision to float32; float64 stays."""
     return values.to(torch.promote_types(values.dtype, torch.float32))

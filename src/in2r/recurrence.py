@@ -12,6 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
+from in2r.transfer import full_precision, send
+
 
 class Packing(NamedTuple):
     """Where the n valid entries of (B, L) sequences stand when all first entries come first, longest sequence first."""
@@ -47,18 +49,20 @@ def bi_gru(gru: nn.GRU, values: Tensor, packing: Packing) -> Tensor:
     Args:
         gru: its weights.
         values: (n, in), the valid entries in the order of `packing.first`.
-        packing: the plan; where it lies does not matter.
+        packing: the plan.
 
     Returns:
         (n, H), the mean of both directions' states, in the order of `packing.entries`.
     """
-    order, mirrored = (index.to(values.device) for index in (packing.order, packing.mirrored))
+    if not len(values):
+        return values.sum() * values.new_zeros(0, gru.hidden_size)  # with a gradient, if of nothing
     if values.device.type != "cpu":
-        states = gru(PackedSequence(values, packing.sizes))[0].data
-        return torch.stack(states.chunk(2, dim=1)).mean(0).index_select(0, order)
+        with full_precision(values.device):  # autocast would take float16 here, whatever it was asked for
+            states = gru(PackedSequence(values.float(), packing.sizes))[0].data
+        return torch.stack(states.chunk(2, dim=1)).mean(0).index_select(0, send(packing.order, values.device))
     names = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
     weights = [getattr(gru, name + direction) for direction in ("", "_reverse") for name in names]
-    averaged: Tensor = _BiGru.apply(values, packing.sizes.tolist(), order, mirrored, *weights)  # type: ignore[no-untyped-call]
+    averaged: Tensor = _BiGru.apply(values, packing.sizes.tolist(), packing.order, packing.mirrored, *weights)  # type: ignore[no-untyped-call]
     return averaged
 
 

@@ -16,7 +16,7 @@ from in2r.engine.plan import Rates, count_work, measure_rates, sizes
 from in2r.engine.run import RunFolder
 from in2r.engine.settings import RunConfig
 from in2r.engine.setup import open_setup
-from in2r.engine.train import Silent, prepare_cpu
+from in2r.engine.train import Silent, use_threads
 from in2r.errors import InputError
 from in2r.methods import build_method
 
@@ -89,7 +89,7 @@ def _kind_of(config: RunConfig) -> str:
 
 
 def _rehearse(config: RunConfig) -> _Kind:
-    prepare_cpu(config)
+    use_threads(config)
     setup = open_setup(config, resolve_device(config.train.device), first=False)
     with tempfile.TemporaryDirectory() as scratch:
         trainer = Trainer(RunFolder(scratch), setup, Silent())

@@ -155,6 +155,9 @@ class _Rehearsal:
     def __init__(self, trainer: Trainer) -> None:
         self.trainer = trainer
         self.net = copy.deepcopy(trainer.nets["A"])
+        for module in self.net.modules():
+            if isinstance(module, torch.nn.GRU):
+                module.flatten_parameters()  # a copy has them in pieces, which cuDNN warns of and pays for
         self.optimizer = trainer.make_optimizer(self.net)
         for group in self.optimizer.param_groups:
             group["lr"] = 0.0  # the weights stay: settings that diverge are found by the run, at their place

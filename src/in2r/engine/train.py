@@ -60,7 +60,8 @@ def start_run(
     """
     folder = RunFolder(path)
     _refuse_existing(folder)
-    prepare_cpu(config)
+    hold_freed_memory()
+    use_threads(config)
     setup = open_setup(_absolute(config), resolve_device(config.train.device))
     with folder.locked():
         _refuse_existing(folder)  # another process may have begun one meanwhile
@@ -102,6 +103,7 @@ def resume_run(path: str | Path, display: Display | None = None, *, force: bool 
             changed.
     """
     folder = RunFolder(path).require()
+    hold_freed_memory()
     with folder.locked():
         setup = reopen(folder, force=force)
         trainer = Trainer(folder, setup, display or Silent())
@@ -141,7 +143,7 @@ def reopen(folder: RunFolder, *, device: str | None = None, force: bool = False)
         InputError: settings, features, captions or noise index differ from those that the run was begun with.
     """
     config, info = folder.config(), folder.info()
-    prepare_cpu(config)
+    use_threads(config)
     vocabulary = None if info["vocabulary"] is None else _own_vocabulary(folder, info["vocabulary"])
     noise_file = folder.noise_file if folder.noise_file.is_file() else None  # None: a run of an older in2r
     setup = open_setup(config, resolve_device(device or config.train.device), vocabulary, noise_file, first=False)
@@ -224,9 +226,8 @@ def _describe(setup: Setup, trainer: Trainer, plan: Plan) -> dict[str, Any]:
     }
 
 
-def prepare_cpu(config: RunConfig) -> None:
-    """Compute with as many threads as the settings say, in memory that is kept."""
-    hold_freed_memory()
+def use_threads(config: RunConfig) -> None:
+    """Compute with as many threads as the settings say."""
     if config.train.threads is not None:
         torch.set_num_threads(config.train.threads)
 
