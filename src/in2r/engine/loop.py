@@ -8,7 +8,6 @@ import logging
 import math
 import time
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import torch
@@ -21,8 +20,6 @@ from in2r.encoders import DualEncoder
 from in2r.engine.checkpoint import (
     checkpoints,
     load_newest,
-    load_optimizer,
-    optimizer_tensors,
     save_checkpoint,
     save_tensors,
 )
@@ -32,7 +29,7 @@ from in2r.engine.health import Means, Truth, gradient_norms, partition_truth, re
 from in2r.engine.interrupts import Interrupts, deferred_interrupts
 from in2r.engine.order import EpochOrder
 from in2r.engine.residency import settle_features
-from in2r.engine.run import RunFolder, versions
+from in2r.engine.run import RunFolder
 from in2r.engine.scoring import (
     Partition,
     estimate_noise_rates,
@@ -44,6 +41,7 @@ from in2r.engine.scoring import (
 )
 from in2r.engine.settings import RunConfig
 from in2r.engine.setup import Setup
+from in2r.engine.state import restore, state_of
 from in2r.engine.tensorboard import TensorBoard
 from in2r.engine.warmup import adopt_warmup, offer_warmup
 from in2r.errors import InputError
@@ -410,27 +408,7 @@ class Trainer:
     def save(self) -> None:
         """Write a checkpoint of the present position."""
         self._check_finite()
-        tensors: dict[str, Tensor] = {}
-        for name, net in self.nets.items():
-            tensors |= {f"net.{name}.{key}": value for key, value in net.state_dict().items()}
-            tensors |= optimizer_tensors(self.optimizers[name], f"optimizer.{name}")
-        for name, partition in self.partitions.items():
-            tensors[f"partition.{name}.clean_prob"] = partition.clean_prob
-            tensors[f"partition.{name}.clean"] = partition.clean
-            tensors[f"partition.{name}.elite"] = partition.elite
-        meta = {
-            "epoch": self.epoch,
-            "position": self.position,
-            "begun": self.begun,
-            "began_as": self.began_as,
-            "step": self.step,
-            "lines": self.lines,
-            "best": self.best,
-            "means": self.means.state(),
-            "partitions": {name: partition.split for name, partition in self.partitions.items()},
-            "mixtures": {name: partition.mixture for name, partition in self.partitions.items()},
-            "versions": versions(),
-        }
+        tensors, meta = state_of(self)
         keep = self.config.checkpoint.keep
         save_checkpoint(self.folder.checkpoints, self.step, tensors, meta, keep)
 
@@ -441,35 +419,12 @@ class Trainer:
             return False
         path, tensors, meta = found
         try:
-            self._restore(path, tensors, meta)
+            restore(self, path, tensors, meta)
         except (KeyError, AttributeError, TypeError) as error:
             made = meta.get("versions") if isinstance(meta, dict) else None
             version = made.get("in2r") if isinstance(made, dict) else None
             raise InputError(f"{path}: not a checkpoint of this in2r, but of version {version} ({error!r})") from None
         return True
-
-    def _restore(self, path: Path, tensors: dict[str, Tensor], meta: dict[str, Any]) -> None:
-        """Take over the state of a checkpoint."""
-        for name, net in self.nets.items():
-            prefix = f"net.{name}."
-            state = {key[len(prefix) :]: value for key, value in tensors.items() if key.startswith(prefix)}
-            try:
-                net.load_state_dict(state)
-            except RuntimeError:
-                raise InputError(f"{path}: other weights than {self.folder.config_file} asks for") from None
-            load_optimizer(self.optimizers[name], tensors, f"optimizer.{name}")
-        for name, split in meta["partitions"].items():
-            prob, clean, elite = (tensors[f"partition.{name}.{part}"] for part in ("clean_prob", "clean", "elite"))
-            mixture = meta.get("mixtures", {}).get(name, {})  # checkpoints of an older in2r have none
-            self.partitions[name] = Partition(prob, clean, split, elite, {}, mixture)
-            if meta["begun"] and len(prob) != len(self.data.image_of_pair):  # between epochs it is made anew
-                raise InputError(f"{path}: {len(prob)} training pairs, now there are {len(self.data.image_of_pair)}")
-        self.epoch, self.position, self.begun = meta["epoch"], meta["position"], meta["begun"]
-        self.step, self.lines, self.best = meta["step"], meta["lines"], meta["best"]
-        self.began_as = meta.get("began_as")  # checkpoints of an older in2r have none
-        self.means = Means(meta["means"])
-        if meta["versions"] != versions():
-            log.warning("%s: written under other versions; the run goes on, but not bit-identically", path)
 
 
 def _other(name: str) -> str:

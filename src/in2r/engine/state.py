@@ -1,0 +1,68 @@
+"""What a checkpoint holds, and how a run goes back to it: the one list of everything that changes in training."""
+
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from in2r.engine.checkpoint import load_optimizer, optimizer_tensors
+from in2r.engine.health import Means
+from in2r.engine.run import versions
+from in2r.engine.scoring import Partition
+from in2r.errors import InputError
+
+if TYPE_CHECKING:
+    from in2r.engine.loop import Trainer
+
+log = logging.getLogger(__name__)
+
+
+def state_of(trainer: "Trainer") -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Return the tensors and the plain values of the present position."""
+    tensors: dict[str, Tensor] = {}
+    for name, net in trainer.nets.items():
+        tensors |= {f"net.{name}.{key}": value for key, value in net.state_dict().items()}
+        tensors |= optimizer_tensors(trainer.optimizers[name], f"optimizer.{name}")
+    for name, partition in trainer.partitions.items():
+        tensors[f"partition.{name}.clean_prob"] = partition.clean_prob
+        tensors[f"partition.{name}.clean"] = partition.clean
+        tensors[f"partition.{name}.elite"] = partition.elite
+    meta = {
+        "epoch": trainer.epoch,
+        "position": trainer.position,
+        "begun": trainer.begun,
+        "began_as": trainer.began_as,
+        "step": trainer.step,
+        "lines": trainer.lines,
+        "best": trainer.best,
+        "means": trainer.means.state(),
+        "partitions": {name: partition.split for name, partition in trainer.partitions.items()},
+        "mixtures": {name: partition.mixture for name, partition in trainer.partitions.items()},
+        "versions": versions(),
+    }
+    return tensors, meta
+
+
+def restore(trainer: "Trainer", path: Path, tensors: dict[str, Tensor], meta: dict[str, Any]) -> None:
+    """Take over the state of a checkpoint."""
+    for name, net in trainer.nets.items():
+        prefix = f"net.{name}."
+        state = {key[len(prefix) :]: value for key, value in tensors.items() if key.startswith(prefix)}
+        try:
+            net.load_state_dict(state)
+        except RuntimeError:
+            raise InputError(f"{path}: other weights than {trainer.folder.config_file} asks for") from None
+        load_optimizer(trainer.optimizers[name], tensors, f"optimizer.{name}")
+    for name, split in meta["partitions"].items():
+        prob, clean, elite = (tensors[f"partition.{name}.{part}"] for part in ("clean_prob", "clean", "elite"))
+        mixture = meta.get("mixtures", {}).get(name, {})  # checkpoints of an older in2r have none
+        trainer.partitions[name] = Partition(prob, clean, split, elite, {}, mixture)
+        if meta["begun"] and len(prob) != len(trainer.data.image_of_pair):  # between epochs it is made anew
+            raise InputError(f"{path}: {len(prob)} training pairs, now there are {len(trainer.data.image_of_pair)}")
+    trainer.epoch, trainer.position, trainer.begun = meta["epoch"], meta["position"], meta["begun"]
+    trainer.step, trainer.lines, trainer.best = meta["step"], meta["lines"], meta["best"]
+    trainer.began_as = meta.get("began_as")  # checkpoints of an older in2r have none
+    trainer.means = Means(meta["means"])
+    if meta["versions"] != versions():
+        log.warning("%s: written under other versions; the run goes on, but not bit-identically", path)
