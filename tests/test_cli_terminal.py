@@ -85,7 +85,7 @@ def test_a_setting_in_place_of_the_preset(verb: list[str], capsys: pytest.Captur
         cli.main([*verb, "data.path=x"])
     assert stopped.value.code == 2
     said = capsys.readouterr().err
-    assert "the first argument must be a preset (discard, paper, released, sce, triplet) or a YAML file" in said
+    assert "the first argument must be a preset (discard, paper, released, sce, triplet, tuned) or a YAML file" in said
     assert f"`in2r {' '.join(verb)} paper data.path=x ...`" in said
 
 
@@ -176,6 +176,8 @@ def plan(warmup: int = 0, cotraining: int = 0, seconds: float = 1.0) -> Any:
         cotraining_steps=cotraining,
         seconds=seconds,
         memory_bytes=2**20,
+        step_bytes=2**30,
+        computes="cpu, float32",
         features=Residency("mapped", "file", 2**20, None),
         disk_bytes=2**20,
         free_disk_bytes=2**30,
@@ -195,6 +197,8 @@ def test_the_plan_says_what_applies(warmup: int, cotraining: int, expected: str)
     terminal.plan(plan(warmup, cotraining))
     steps = next(line for line in printed.getvalue().splitlines() if "steps" in line)
     assert " ".join(steps.split()) == f"steps {expected}"
+    assert "1 MiB for weights, optimisers, memory banks; 1.0 GiB more in a step" in printed.getvalue()
+    assert "cpu, float32" in printed.getvalue()
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ def bi_gru(gru: nn.GRU, values: Tensor, packing: Packing) -> Tensor:
         return values.sum() * values.new_zeros(0, gru.hidden_size)  # with a gradient, if of nothing
     if values.device.type != "cpu":
         with full_precision(values.device):  # autocast would take float16 here, whatever it was asked for
-            states = gru(PackedSequence(values.to(gru.weight_hh_l0.dtype), packing.sizes))[0].data
+            states = gru(PackedSequence(values.to(next(gru.parameters()).dtype), packing.sizes))[0].data
         return torch.stack(states.chunk(2, dim=1)).mean(0).index_select(0, send(packing.order, values.device))
     names = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
     weights = [getattr(gru, name + direction) for direction in ("", "_reverse") for name in names]

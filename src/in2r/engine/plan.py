@@ -13,7 +13,7 @@ import torch
 from in2r.encode import evaluating
 from in2r.engine.checkpoint import tensor_bytes
 from in2r.engine.loop import NAMES, Trainer
-from in2r.engine.residency import Residency
+from in2r.engine.residency import Residency, working_bytes
 from in2r.engine.settings import RunConfig
 from in2r.methods import Batch, Method, Step
 from in2r.seeds import torch_generator
@@ -67,6 +67,10 @@ class Plan:
     """estimated from a few timed steps of each kind"""
     memory_bytes: int
     """weights, gradients, optimisers and memories of both networks"""
+    step_bytes: int
+    """what else a training step needs for a while, estimated"""
+    computes: str
+    """device and precision of the encoders' products"""
     features: Residency
     """where the features of train and dev lie"""
     disk_bytes: int
@@ -90,7 +94,17 @@ def make_plan(trainer: Trainer) -> Plan:
     free = shutil.disk_usage(trainer.folder.path).free
     disk = checkpoint * (trainer.config.checkpoint.keep + 1) + 2 * weights
     memory = held + 3 * weights
-    return Plan(work.warmup_steps, work.cotraining_steps, seconds, memory, trainer.residency, disk, free)
+    return Plan(
+        warmup_steps=work.warmup_steps,
+        cotraining_steps=work.cotraining_steps,
+        seconds=seconds,
+        memory_bytes=memory,
+        step_bytes=working_bytes(trainer.config, trainer.data, weight_bytes=0),
+        computes=f"{trainer.device}, {'float32' if trainer.nets['A'].encoder.precision is None else 'bf16'}",
+        features=trainer.residency,
+        disk_bytes=disk,
+        free_disk_bytes=free,
+    )
 
 
 def sizes(trainer: Trainer) -> tuple[int, int, float]:

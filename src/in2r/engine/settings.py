@@ -35,9 +35,10 @@ class DataConfig:
     residency: Literal["auto", "device", "pinned", "mapped"] = key(
         "auto",
         "where the features of train and dev lie while training, in the file's precision; nothing else depends on it. "
-        "device: copied to where the run computes; pinned: copied to main memory and sent from page-locked memory; "
-        "mapped: read from the file batch by batch. auto: on CUDA the first of these that fits (pinned in at most half "
-        "of the free memory); elsewhere mapped, since the system itself keeps a file that is read often in free memory",
+        "device: copied to where the run computes; pinned: copied to main memory and sent from page-locked memory (on "
+        "a CPU the same as device); mapped: read from the file batch by batch. auto: on CUDA the first of these that "
+        "fits (pinned in at most half of the free memory); elsewhere mapped, since the system itself keeps a file that "
+        "is read often in free memory",
     )
 
 
@@ -65,7 +66,7 @@ class PartitionConfig:
     loss: Literal["sce", "triplet-mean", "auto"] = key(
         "sce",
         "per-sample loss that is fitted; both are recorded. auto: sce where it calls many pairs noisy (sce_from), else "
-        "triplet-mean, which does not call a third of clean pairs noisy",
+        "triplet-mean, which does not call two fifths of clean pairs noisy",
     )
     sce_from: float = key(
         0.6,
