@@ -1,6 +1,7 @@
 """What every test runs under: one thread, repeatable property tests, reference data only where it lies."""
 
 import os
+import signal
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch and NumPy load; child processes inherit it
@@ -23,6 +24,8 @@ def shared_folder() -> Path:
 
 def pytest_sessionstart(session: pytest.Session) -> None:
     torch.set_num_threads(1)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a shell's background, and inherited by every child
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
