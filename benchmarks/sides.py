@@ -49,7 +49,23 @@ def sequence(work: Workload) -> Iterator[tuple[str, int, Tensor, Tensor]]:
             yield name, index, order.clean(index), order.noisy(index)
 
 
-class Ours:
+class Side:
+    """The order of things in a step and in an epoch, the same in both versions."""
+
+    work: Workload
+
+    def step(self, number: int) -> None:
+        self.update("A", *self.load(*draw(self.work, number), number))
+
+    def epoch(self) -> None:
+        for name in self.nets:
+            self.fit(self.partition(name=name))
+        for name, index, clean, noisy in sequence(self.work):
+            self.update(name, *self.load(clean, noisy, name, index))
+        self.validate()
+
+
+class Ours(Side):
     """The toolkit."""
 
     def __init__(self, work: Workload) -> None:
@@ -82,9 +98,6 @@ class Ours:
         net.memory.push(*done.keep)
         record_step(self.means, name, done, noisy, None)
 
-    def step(self, number: int) -> None:
-        self.update("A", *self.load(*draw(self.work, number), number))
-
     def losses(self, clean: Tensor, noisy: Tensor) -> tuple[dict[str, Tensor], list[Tensor]]:
         """Losses of un-augmented pairs, and the parameters they depend on."""
         net = self.nets["A"]
@@ -108,15 +121,8 @@ class Ours:
         encoders = {name: net.encoder for name, net in self.nets.items()}
         return evaluate_split(encoders, split, texts, self.work.device)[0]
 
-    def epoch(self) -> None:
-        for name in self.nets:
-            self.fit(self.partition(name=name))
-        for name, index, clean, noisy in sequence(self.work):
-            self.update(name, *self.load(clean, noisy, name, index))
-        self.validate()
 
-
-class Plain:
+class Plain(Side):
     """The straightforward version, from the same weights."""
 
     def __init__(self, work: Workload) -> None:
@@ -145,9 +151,6 @@ class Plain:
         elite = self.work.elite[clean.pairs.cpu()].to(v.device)
         net.memory.push(v[elite], u[elite])
         loss.item()  # the field's scripts log the loss of every step
-
-    def step(self, number: int) -> None:
-        self.update("A", *self.load(*draw(self.work, number), number))
 
     def losses(self, clean: Tensor, noisy: Tensor) -> tuple[dict[str, Tensor], list[Tensor]]:
         net = self.nets["A"]
@@ -198,13 +201,6 @@ class Plain:
         similarities = {name: v[::CAPTIONS] @ u.T for name, (v, u) in embedded.items()}
         similarities["ensemble"] = (similarities["A"] + similarities["B"]) / 2
         return {name: recalls_from_ranks(*plain.ranks(values)) for name, values in similarities.items()}
-
-    def epoch(self) -> None:
-        for name in self.nets:
-            self.fit(self.partition(name=name))
-        for name, index, clean, noisy in sequence(self.work):
-            self.update(name, *self.load(clean, noisy, name, index))
-        self.validate()
 
 
 def trained(net: torch.nn.Module) -> list[Tensor]:

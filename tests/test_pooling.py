@@ -85,6 +85,19 @@ def test_any_mask_equals_the_compacted_set(gpo, mask, padding, seed):
         torch.testing.assert_close(result / scale, alone[0] / scale, rtol=1e-5, atol=1e-6)
 
 
+@given(
+    mask=st.lists(st.lists(st.booleans(), min_size=7, max_size=7), min_size=1, max_size=4),
+    seed=st.integers(0, 2**31),
+)
+def test_without_gradients_it_pools_the_same(gpo, mask, seed):
+    mask = torch.tensor(mask)
+    features = torch.randn(len(mask), 7, 3, generator=torch.Generator().manual_seed(seed)).round(decimals=1)  # ties
+    with torch.no_grad():
+        found = gpo.pool(features, mask)
+    assert not found.requires_grad
+    torch.testing.assert_close(found, gpo.pool(features, mask), rtol=1e-5, atol=1e-6)
+
+
 def test_order_of_the_set_is_irrelevant(gpo):
     features = REFERENCE["gpo.in.features"]
     order = torch.randperm(9, generator=torch.Generator().manual_seed(1))

@@ -102,7 +102,8 @@ def _run(values: Tensor, sizes: list[int], weights: Sequence[Tensor]) -> tuple[T
     previous = gates.new_zeros(sizes[0] if sizes else 0, hidden)
     for now in _steps(sizes):
         previous = previous[: now.stop - now.start]
-        recurrent = torch.addmm(b_hh, previous, w_hh.T)
+        # the first state is zero: nothing to multiply
+        recurrent = torch.addmm(b_hh, previous, w_hh.T) if now.start else b_hh.expand(len(previous), -1)
         both, new = gates[now, : 2 * hidden], gates[now, 2 * hidden :]
         reset, update = both.add_(recurrent[:, : 2 * hidden]).sigmoid_().chunk(2, dim=1)
         new.addcmul_(reset, gated[now].copy_(recurrent[:, 2 * hidden :])).tanh_()
