@@ -10,7 +10,7 @@ import torch
 from tiny_engine import outcome, settings
 from torch import Tensor
 
-from in2r.engine import health, loop
+from in2r.engine import health, loop, networks
 from in2r.engine.checkpoint import checkpoints, load_tensors
 from in2r.engine.health import Means, Truth, distinct_pairs, gradient_norms, partition_truth, record_step
 from in2r.engine.train import start_run
@@ -218,7 +218,8 @@ def test_the_two_networks_are_treated_alike(
         return derive(seed, *(swap.get(str(name), name) for name in names))
 
     monkeypatch.setattr("in2r.seeds.derive", swapped)
-    monkeypatch.setattr(loop, "derive", swapped)
+    for module in (loop, networks):
+        monkeypatch.setattr(module, "derive", swapped)
     monkeypatch.setattr(loop, "NAMES", ("B", "A"))
     start_run(tmp_path / "swapped", config)
     straight, _ = load_tensors(checkpoints(tmp_path / "straight" / "checkpoints")[-1])

@@ -240,7 +240,7 @@ def test_auto_says_what_it_took_and_both_networks_decide_for_themselves(
     def losses(*_: object) -> dict[str, torch.Tensor]:
         return {"sce": two_groups(next(judged), 60), "triplet-mean": two_groups(20, 60)}
 
-    monkeypatch.setattr("in2r.engine.loop.score_pairs", losses)
+    monkeypatch.setattr("in2r.engine.judge.score_pairs", losses)
     last = run(tmp_path / "run", data, f"noise.index={noise}", "partition.loss=auto")[-1]
     assert [last["mixture"][name]["loss"] for name in "AB"] == ["triplet-mean", "sce"]  # type: ignore[index]
     monkeypatch.undo()
@@ -271,7 +271,7 @@ def test_one_group_goes_on_with_the_warm_up_loss_on_all_pairs(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     losses = torch.as_tensor(np.random.default_rng(0).standard_normal(60), dtype=torch.float32)
-    monkeypatch.setattr("in2r.engine.loop.score_pairs", lambda *_: {"sce": losses, "triplet-mean": losses})
+    monkeypatch.setattr("in2r.engine.judge.score_pairs", lambda *_: {"sce": losses, "triplet-mean": losses})
     asked = ("partition.single_mode=warmup", "partition.minimum_separation=9")
     last = run(tmp_path / "run", data, *asked, "train.epochs=3")[-1]
     assert last["phase"] == "co-training"
@@ -291,7 +291,7 @@ def test_all_losses_equal_is_said_and_the_run_goes_on(
     data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "in2r.engine.loop.score_pairs", lambda *_: dict.fromkeys(("sce", "triplet-mean"), torch.ones(60))
+        "in2r.engine.judge.score_pairs", lambda *_: dict.fromkeys(("sce", "triplet-mean"), torch.ones(60))
     )
     last = run(tmp_path / "run", data, "partition.single_mode=split")[-1]
     said = "epoch 2, network A and B: the pairs do not fall into two groups (separation 0.00, 0.00, partition.mini"

@@ -8,50 +8,33 @@ import logging
 import math
 import time
 from dataclasses import replace
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from in2r.build import build_encoder
 from in2r.data.word_vectors import WordVectors, load_word_vectors
-from in2r.encode import encode_images, encode_texts
-from in2r.encoders import DualEncoder
-from in2r.engine.checkpoint import (
-    checkpoints,
-    load_newest,
-    save_checkpoint,
-    save_tensors,
-)
-from in2r.engine.device import resolve_precision
+from in2r.engine.checkpoint import checkpoints, load_newest, save_checkpoint, save_tensors
 from in2r.engine.evaluation import evaluate_split
-from in2r.engine.health import Means, Truth, gradient_norms, partition_truth, record_step
+from in2r.engine.health import Means, Truth, gradient_norms, record_step
 from in2r.engine.interrupts import Interrupts, deferred_interrupts
+from in2r.engine.judge import Judge
+from in2r.engine.networks import NAMES, build_networks, make_optimizer, other
 from in2r.engine.order import EpochOrder
 from in2r.engine.residency import settle_features
 from in2r.engine.run import RunFolder
-from in2r.engine.scoring import (
-    Partition,
-    estimate_noise_rates,
-    loss_counts,
-    make_partition,
-    score_pairs,
-    settle_loss,
-    trust_all,
-)
+from in2r.engine.scoring import Partition
 from in2r.engine.settings import RunConfig
 from in2r.engine.setup import Setup
 from in2r.engine.state import restore, state_of
 from in2r.engine.tensorboard import TensorBoard
 from in2r.engine.warmup import adopt_warmup, offer_warmup
 from in2r.errors import InputError
-from in2r.memory import MemoryBank
 from in2r.methods import Batch, Peer, Step, build_method
 from in2r.seeds import derive, torch_generator
 
 log = logging.getLogger(__name__)
 
-NAMES = ("A", "B")
 CHECK_EVERY = 50
 """Steps between two looks at whether the losses are finite (a look synchronises the device)."""
 
@@ -95,8 +78,9 @@ class Trainer:
             original = torch.as_tensor(setup.train.image_of_caption)
             self.truth = Truth(setup.noise, original, self.device)
         self.word_coverage: dict[str, Any] | None = None
-        self.nets = self._build_nets()
-        self.optimizers = {name: self.make_optimizer(net) for name, net in self.nets.items()}
+        self.judge = Judge(self.data, self.method, self.config, self.truth)
+        self.nets = build_networks(setup, self.method, self._word_vectors())
+        self.optimizers = {name: make_optimizer(net, self.config.train) for name, net in self.nets.items()}
         self.residency = settle_features(self)
         self.partitions: dict[str, Partition] = {}
         self.means = Means()
@@ -106,16 +90,6 @@ class Trainer:
         self.best: dict[str, Any] = {"rsum": -1.0, "epoch": None}
         self._unchecked: list[tuple[str, int, Tensor]] = []
         self.tensorboard: TensorBoard | None = None
-        self._told_of_one_group = False
-
-    # --- making the two networks
-
-    def _build_nets(self) -> dict[str, Peer]:
-        vectors = self._word_vectors()
-        with torch.random.fork_rng(devices=self._cuda_devices()):
-            a = self._build_net("A", vectors)
-            b = self._build_net("A" if self.config.train.initial_weights == "copy" else "B", vectors)
-        return {"A": a.to(self.device).train(), "B": b.to(self.device).train()}
 
     def _word_vectors(self) -> WordVectors | None:
         """Read the word vectors, unless a checkpoint holds what became of them."""
@@ -125,24 +99,6 @@ class Trainer:
         vectors = load_word_vectors(file, self.setup.vocabulary, self.config.model.word_dim)
         self.word_coverage = vectors.coverage.record()
         return vectors
-
-    def _build_net(self, name: str, vectors: WordVectors | None) -> Peer:
-        torch.manual_seed(derive(self.seed, "weights", name))
-        matrix = None if vectors is None else vectors.matrix(torch_generator(self.seed, "word vectors", name))
-        encoder = build_encoder(self.config.model, self.setup.inputs, matrix)
-        encoder.precision = resolve_precision(self.config.train.precision, self.device)
-        return Peer(encoder, *self.method.parts(self.config.model.dim))
-
-    def make_optimizer(self, net: Peer) -> torch.optim.Optimizer:
-        """Make the optimiser of a network."""
-        train = self.config.train
-        if train.optimizer == "adamw":
-            decay = train.weight_decay
-            return torch.optim.AdamW(net.parameters(), lr=train.learning_rate, weight_decay=decay, fused=True)
-        return torch.optim.Adam(net.parameters(), lr=train.learning_rate, fused=True)
-
-    def _cuda_devices(self) -> list[torch.device]:
-        return [self.device] if self.device.type == "cuda" else []
 
     # --- the run
 
@@ -156,7 +112,8 @@ class Trainer:
         if self.config.record.tensorboard:
             self.tensorboard = TensorBoard(self.folder.path / "tensorboard", self.epoch)
         adopt_warmup(self)
-        with deferred_interrupts() as interrupts, torch.random.fork_rng(devices=self._cuda_devices()):
+        cuda = [self.device] if self.device.type == "cuda" else []
+        with deferred_interrupts() as interrupts, torch.random.fork_rng(devices=cuda):
             while self.epoch < self.config.train.epochs and interrupts.asked is None:
                 self._run_epoch(interrupts)
             if interrupts.asked is not None:
@@ -194,7 +151,7 @@ class Trainer:
         """Return the partition that a network trains on in this epoch; None = on all pairs alike."""
         if not self.method.needs_partition(self.epoch):
             return None
-        partition = self.partitions[_other(name)]
+        partition = self.partitions[other(name)]
         return partition if partition.split else None
 
     def _order(self, name: str) -> EpochOrder:
@@ -240,7 +197,7 @@ class Trainer:
 
     def _losses(self, name: str, index: int, order: EpochOrder) -> tuple[Step, Batch | None]:
         """Make the losses of one step, and return its noisy batch where there is one."""
-        net, peer = self.nets[name], self.nets[_other(name)]
+        net, peer = self.nets[name], self.nets[other(name)]
         where = (name, self.epoch, index)
         torch.manual_seed(derive(self.seed, "dropout", *where))
         generator = torch_generator(self.seed, "augmentation", *where)
@@ -286,74 +243,18 @@ class Trainer:
             for group in optimizer.param_groups:
                 group["lr"] = self.learning_rate
 
-    # --- partition
-
     def _repartition(self) -> None:
         """Each network judges all pairs; the first time, both memories are filled from it."""
         for name, net in self.nets.items():
-            self.partitions[name] = self._partition(name, net)
-        self._warn()
-        for name, net in self.nets.items():
-            which = self.method.prefill()
-            if which is not None and net.memory is not None and len(net.memory) == 0:
-                self._prefill(name, which, net.encoder, net.memory)
-
-    def _partition(self, name: str, net: Peer) -> Partition:
-        total, config = len(self.data.image_of_pair), self.config.partition
-        losses: dict[str, Tensor] = {}
-        if self.config.noise.oracle:
-            partition = trust_all(self.data.pairs, total)
-        else:
             try:
-                measure = self.method.sample_losses
-                losses = score_pairs(net.encoder, self.data, measure, config, self.seed, name, self.epoch)
+                self.partitions[name], figures = self.judge.partition(name, net.encoder, self.epoch)
             except InputError as error:
                 raise self._stopped(f"partition by network {name}: {error}") from None
-            config = settle_loss(losses, config)
-            partition = make_partition(losses[config.loss], self.data.pairs, total, config)
-        figures = {**partition.figures, **estimate_noise_rates(losses, config)}
-        if self.truth is not None:
-            figures |= partition_truth(losses, partition.clean, self.data.pairs, self.truth)
-            if partition.mixture:
-                really = losses[config.loss][self.truth.clean[self.data.pairs]]
-                scale = partition.mixture["low"], partition.mixture["high"]
-                partition.mixture["clean_counts"] = loss_counts(really, *scale)
-        for key, value in figures.items():
-            self.means.add(f"{key}_{name}", value)
-        return partition
-
-    def _warn(self) -> None:
-        """Say what is unusual about the partitions, once for both."""
-        config = self.config.partition
-        whole = {name: partition for name, partition in self.partitions.items() if not partition.split}
-        empty = [name for name, partition in self.partitions.items() if "clean_set_was_empty" in partition.figures]
-        if whole and not self._told_of_one_group:
-            found = ", ".join(f"{partition.figures['separation']:.2f}" for partition in whole.values())
-            log.warning(
-                "epoch %d, network %s: the pairs do not fall into two groups (separation %s, "
-                "partition.minimum_separation asks for %s): where that is so, the other network goes on with the "
-                "warm-up loss on all pairs, as suits clean data or a model still weak (said once)",
-                self.epoch + 1, " and ".join(whole), found, config.minimum_separation,
-            )  # fmt: skip
-            self._told_of_one_group = True
-        if empty:
-            log.warning(
-                "epoch %d, network %s: no two pairs above partition.threshold=%s; the lowest losses count as clean",
-                self.epoch + 1, " and ".join(empty), config.threshold,
-            )  # fmt: skip
-
-    def _prefill(self, name: str, which: Literal["elite", "clean"], encoder: DualEncoder, memory: MemoryBank) -> None:
-        """Push the chosen pairs of the first partition, as eval-mode embeddings, the newest M of a shuffled order."""
-        partition = self._judgement(name)
-        if partition is None:
-            return
-        chosen = torch.nonzero(partition.elite if which == "elite" else partition.clean).flatten()
-        order = torch.randperm(len(chosen), generator=torch_generator(self.seed, "prefill", name))
-        chosen = chosen[order][-memory.capacity :]
-        groups = self.data.image_of_pair[chosen]
-        images = encode_images(encoder, self.data.images, self.device)[groups.to(self.device)]
-        texts = encode_texts(encoder, self.data.texts, self.device, chosen)
-        memory.push(images, texts, chosen.to(self.device), groups.to(self.device))
+            for key, value in figures.items():
+                self.means.add(f"{key}_{name}", value)
+        self.judge.warn(self.epoch, self.partitions)
+        for name, net in self.nets.items():
+            self.judge.prefill(name, net.encoder, net.memory, self._judgement(name))
 
     # --- end of an epoch, checkpoints
 
@@ -425,7 +326,3 @@ class Trainer:
             version = made.get("in2r") if isinstance(made, dict) else None
             raise InputError(f"{path}: not a checkpoint of this in2r, but of version {version} ({error!r})") from None
         return True
-
-
-def _other(name: str) -> str:
-    return "B" if name == "A" else "A"

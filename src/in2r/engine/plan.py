@@ -12,7 +12,8 @@ import torch
 
 from in2r.encode import evaluating
 from in2r.engine.checkpoint import tensor_bytes
-from in2r.engine.loop import NAMES, Trainer
+from in2r.engine.loop import Trainer
+from in2r.engine.networks import NAMES, make_optimizer
 from in2r.engine.residency import Residency, working_bytes
 from in2r.engine.settings import RunConfig
 from in2r.methods import Batch, Method, Step
@@ -172,7 +173,7 @@ class _Rehearsal:
         for module in self.net.modules():
             if isinstance(module, torch.nn.GRU):
                 module.flatten_parameters()  # a copy has them in pieces, which cuDNN warns of and pays for
-        self.optimizer = trainer.make_optimizer(self.net)
+        self.optimizer = make_optimizer(self.net, trainer.config.train)
         for group in self.optimizer.param_groups:
             group["lr"] = 0.0  # the weights stay: settings that diverge are found by the run, at their place
         pairs = trainer.data.pairs

@@ -6,7 +6,7 @@ from typing import Any
 from in2r.encoders import DualEncoder
 from in2r.engine.checkpoint import load_tensors
 from in2r.engine.evaluation import Rows
-from in2r.engine.loop import NAMES
+from in2r.engine.networks import NAMES
 from in2r.engine.run import RunFolder
 from in2r.engine.setup import Setup
 from in2r.errors import InputError
