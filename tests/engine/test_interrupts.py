@@ -65,7 +65,7 @@ def test_an_interrupted_run_goes_on_bit_identically_and_repeats_no_step(
     assert_same(folder, whole)
 
 
-@pytest.mark.parametrize(("within", "step", "epoch"), [("_finish_epoch", 10, 1), ("_partition", 11, 1)])
+@pytest.mark.parametrize(("within", "step", "epoch"), [("_finish_epoch", 10, 1), ("_repartition", 11, 1)])
 def test_partition_and_validation_are_finished_first(
     config: Any, tmp_path: Path, within: str, step: int, epoch: int
 ) -> None:

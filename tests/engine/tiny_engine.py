@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from in2r.engine import checkpoint, loop
+from in2r.engine import checkpoint, judge, loop
 from in2r.engine.checkpoint import checkpoints, load_tensors
 from in2r.engine.run import RunFolder
 from in2r.engine.settings import RunConfig, load_config
@@ -121,7 +121,7 @@ def die_at(point: str, count: int) -> None:
     if point == "step":  # after the optimiser's step, before its position is counted
         loop.Trainer._train_step = _at_call(count, loop.Trainer._train_step, before=False)  # type: ignore[method-assign]
     elif point == "partition":  # one network has judged the pairs, the other has not
-        loop.make_partition = _at_call(count, loop.make_partition, before=True)
+        judge.make_partition = _at_call(count, judge.make_partition, before=True)
     elif point == "append":
         append, calls = RunFolder.append, iter(range(1, 99))
         RunFolder.append = lambda *args: (_half_a_line if next(calls) == count else append)(*args)  # type: ignore[method-assign, assign]
