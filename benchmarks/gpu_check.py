@@ -57,8 +57,11 @@ def correctness(args: argparse.Namespace) -> Record:
 
     with exact_products():
         exact = difference("float32")
-    passed = (
-        max(exact["loss_differences"].values()) < LOSS_TOLERANCE and exact["gradient_difference"] < GRADIENT_TOLERANCE
+    loss, gradient_off = max(exact["loss_differences"].values()), exact["gradient_difference"]
+    passed = loss < LOSS_TOLERANCE and gradient_off < GRADIENT_TOLERANCE
+    print(
+        f"a step against the CPU, float32: losses off by {loss:.1e} at most (allowed {LOSS_TOLERANCE:g}), gradient by "
+        f"{gradient_off:.1e} (allowed {GRADIENT_TOLERANCE:g})"
     )
     return {"losses": losses, "float32": exact, "as trained": difference(args.precision), "passed": passed}
 
@@ -115,6 +118,9 @@ def training(args: argparse.Namespace) -> Record:
         found = learnable.train(Path(folder), SIZES[args.size], args.device, images, args.precision)
     if args.device.type == "cuda":
         found["device_mb"] = round(torch.cuda.max_memory_allocated(args.device) / 1e6, 1)
+    rsum, by_chance = found["recalls"]["ensemble"]["rsum"], found["chance"]["rsum"]
+    last = found["epochs"][-1]["seconds"]
+    print(f"a short training: test rSum {rsum:.1f} (chance {by_chance:.1f}), {last:.1f} s for the last epoch")
     return found
 
 

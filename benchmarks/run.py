@@ -109,6 +109,7 @@ def main() -> None:
     out = args.out or RESULTS / ("_".join(["bench", args.size, *groups]) + ".json")
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(json.dumps(record, indent=1) + "\n")
+    console.print(f"record: {out}", soft_wrap=True, highlight=False)
 
 
 if __name__ == "__main__":

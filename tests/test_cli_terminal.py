@@ -222,7 +222,7 @@ def test_the_plan_says_where_features_lie(features: Residency, expected: str) ->
     assert " ".join(line.split()) == f"features {expected}"
 
 
-def test_a_long_run_on_a_cpu_is_told_what_makes_it_shorter() -> None:
+def test_a_run_on_a_cpu_is_told_what_makes_it_shorter() -> None:
     config = load_config("paper", ["train.device=cpu"])
     assert train.remarks(plan(seconds=7100), config) == []
     assert train.remarks(plan(seconds=7300), config) == [
@@ -231,6 +231,10 @@ def test_a_long_run_on_a_cpu_is_told_what_makes_it_shorter() -> None:
     config = load_config("paper", ["train.device=cpu", "train.threads=1"])
     assert train.remarks(plan(seconds=7300), config) == [
         "what makes it shorter: a smaller model.dim, fewer train.epochs"
+    ]
+    config = load_config("paper", ["train.device=cpu", "train.precision=bf16"])
+    assert train.remarks(plan(seconds=10), config) == [
+        "few CPUs compute bf16, the others imitate it slowly: train.precision=float32"
     ]
 
 
@@ -264,7 +268,15 @@ def test_a_resumed_run_says_where_it_goes_on_once(epoch: int, done: int, expecte
         ),
         (
             {"clean_fraction_A": 1.0, "single_mode_A": 1.0, "clean_fraction_B": 1.0, "single_mode_B": 1.0},
-            "  clean all/all",
+            "  the pairs form one group",
+        ),
+        (
+            {"clean_fraction_A": 0.6, "clean_fraction_B": 0.584, "mixture": {"A": {"loss": "sce"}, "B": {}}},
+            "  clean 60 %/58 % by sce",
+        ),
+        (
+            {"clean_fraction_A": 0.6, "clean_fraction_B": 0.5, "mixture": {"A": {"loss": "x"}, "B": {"loss": "y"}}},
+            "  clean 60 %/50 % by x/y",
         ),
         # partition.single_mode=split: the two components are followed all the same
         (
@@ -273,10 +285,10 @@ def test_a_resumed_run_says_where_it_goes_on_once(epoch: int, done: int, expecte
         ),
     ],
 )
-def test_the_line_of_an_epoch(figures: dict[str, float], expected: str) -> None:
+def test_the_line_of_an_epoch(figures: dict[str, Any], expected: str) -> None:
     terminal, printed = make_terminal()
     terminal.epoch(0, 45, "all pairs", 10, 0)
     record = {"epoch": 6, "phase": "co-training", "dev": {"ensemble": {"rsum": 212.34}}, "seconds": 9.6, **figures}
     terminal.record(record)
-    phase = "all pairs  " if expected.endswith("all/all") else "co-training"
+    phase = "all pairs  " if expected.endswith("one group") else "co-training"
     assert printed.getvalue() == f"epoch   6/45  {phase} dev rSum  212.3{expected}  10 s\n"

@@ -60,21 +60,21 @@ def fill(cls: type[T], values: Mapping[str, Any], where: str = "") -> T:
         InputError: every unknown key (with the nearest valid one), wrong type and range, in one line.
     """
     faults: list[str] = []
-    result = _fill(cls, values, where, faults)
+    result = _fill(cls, values, where, faults, [_join(where, name) for name in _keys(cls)])
     if faults:
         raise InputError("configuration: " + "; ".join(faults))
     return typing.cast(T, result)
 
 
-def _fill(cls: type[Any], values: Any, where: str, faults: list[str]) -> Any:
-    if not isinstance(values, Mapping):
-        faults.append(f"`{where}` must be a section with keys, got {values!r}")
-        return cls()
+def _fill(cls: type[Any], values: Any, where: str, faults: list[str], known: list[str]) -> Any:
     names = [field.name for field in dataclasses.fields(cls)]
+    if not isinstance(values, Mapping):
+        faults.append(f"`{where}` must be a section with keys ({', '.join(names)}), got {values!r}")
+        return cls()
     hints = typing.get_type_hints(cls)
     for unknown in [str(name) for name in values if name not in names]:
-        near = difflib.get_close_matches(unknown, names, n=1, cutoff=0.5)
-        hint = f"did you mean `{_join(where, near[0])}`?" if near else f"valid keys: {', '.join(names)}"
+        near = _nearest(unknown, where, names, known)
+        hint = f"did you mean {' or '.join(near)}?" if near else f"valid keys: {', '.join(names)}"
         faults.append(f"unknown key `{_join(where, unknown)}`; {hint}")
     chosen = {}
     for field in dataclasses.fields(cls):
@@ -84,7 +84,7 @@ def _fill(cls: type[Any], values: Any, where: str, faults: list[str]) -> Any:
         sections = [option for option in _options(kind) if dataclasses.is_dataclass(option)]
         if sections:
             section, value = _section(sections, value, name, faults)
-            chosen[field.name] = _fill(section, value, name, faults)
+            chosen[field.name] = _fill(section, value, name, faults, known)
             continue
         value = _coerce(value, kind)
         fault = _fault(value, kind, field.metadata)
@@ -92,6 +92,22 @@ def _fill(cls: type[Any], values: Any, where: str, faults: list[str]) -> Any:
             faults.append(f"`{name}` must be {fault}, got {value!r}")
         chosen[field.name] = value
     return cls(**chosen)
+
+
+def _keys(cls: type[Any]) -> list[str]:
+    """Return the dotted names of all plain keys of a configuration dataclass, alternative sections included."""
+    found: dict[str, None] = {}
+    for name, kind in typing.get_type_hints(cls).items():
+        inner = [key for option in _options(kind) if dataclasses.is_dataclass(option) for key in _keys(option)]  # type: ignore[arg-type]
+        found |= dict.fromkeys([_join(name, key) for key in inner] or [name])
+    return list(found)
+
+
+def _nearest(unknown: str, where: str, names: list[str], known: list[str]) -> list[str]:
+    """Return the keys that an unknown one may stand for: of its name in another section, else alike in its own."""
+    elsewhere = [key for key in known if key.rpartition(".")[2] == unknown and key != _join(where, unknown)]
+    here = [_join(where, name) for name in difflib.get_close_matches(unknown, names, n=1, cutoff=0.5)]
+    return [f"`{key}`" for key in elsewhere or here]
 
 
 def _section(sections: list[Any], value: Any, where: str, faults: list[str]) -> tuple[Any, Any]:

@@ -12,10 +12,13 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     parser = subparsers.add_parser(
         "resume",
         help="go on with an interrupted run, as if it had never stopped",
-        epilog="example: in2r resume runs/mine",
+        epilog="example: in2r resume runs/mine. The settings are those of RUN/config.yaml; one that has changed since "
+        "the run began is refused, or with --force taken.",
     )
     parser.add_argument("folder", metavar="RUN", help="the run folder")
-    parser.add_argument("--force", action="store_true", help="go on although the data or the noise index have changed")
+    parser.add_argument(
+        "--force", action="store_true", help="go on although settings, data or the noise index have changed"
+    )
     parser.set_defaults(run=run)
 
 

@@ -87,10 +87,13 @@ class Terminal:
         self.close()
         rsum = record["dev"]["ensemble"]["rsum"]
         shares = [_clean(record, name) for name in "AB" if f"clean_fraction_{name}" in record]
-        phase = "all pairs" if shares == ["all", "all"] else record["phase"]
+        one_group = shares == ["all", "all"]
+        phase = "all pairs" if one_group else record["phase"]
         parts = [f"epoch {record['epoch']:>3}/{self._epochs}  {phase:<11} dev rSum {rsum:6.1f}"]
-        if shares:
-            parts.append(f"clean {'/'.join(shares)}")
+        if one_group:
+            parts.append("the pairs form one group")
+        elif shares:
+            parts.append(f"clean {'/'.join(shares)}{_judged_by(record)}")
         parts.append(f"{record['seconds']:.0f} s")
         self.console.print("  ".join(parts), highlight=False)
 
@@ -105,6 +108,12 @@ def _clean(record: dict[str, Any], name: str) -> str:
     """Say what a network counts as clean; "all" where it could tell no two groups, so that its peer took every pair."""
     fraction = record[f"clean_fraction_{name}"]
     return "all" if fraction == 1 and record.get(f"single_mode_{name}") else f"{100 * fraction:.0f} %"
+
+
+def _judged_by(record: dict[str, Any]) -> str:
+    """Name the losses that made the partitions, which `partition.loss=auto` chooses anew in every epoch."""
+    losses = dict.fromkeys(fitted["loss"] for fitted in record.get("mixture", {}).values() if fitted)
+    return f" by {'/'.join(losses)}" if losses else ""
 
 
 def _features(residency: "Residency") -> str:

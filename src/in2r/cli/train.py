@@ -65,10 +65,15 @@ def run(args: argparse.Namespace) -> int:
 
 
 def remarks(plan: "Plan", config: "RunConfig") -> list[str]:
-    """Say what makes a long run on a CPU shorter."""
+    """Say what makes a run on a CPU shorter, where it is long or slower than need be."""
     from in2r.engine.device import resolve_device
 
-    if plan.seconds <= LONG or resolve_device(config.train.device).type != "cpu":
+    if resolve_device(config.train.device).type != "cpu":
         return []
-    threads = "" if config.train.threads == 1 else "train.threads=1 on a shared machine, "
-    return [f"what makes it shorter: {threads}a smaller model.dim, fewer train.epochs"]
+    found = []
+    if config.train.precision == "bf16":
+        found.append("few CPUs compute bf16, the others imitate it slowly: train.precision=float32")
+    if plan.seconds > LONG:
+        threads = "" if config.train.threads == 1 else "train.threads=1 on a shared machine, "
+        found.append(f"what makes it shorter: {threads}a smaller model.dim, fewer train.epochs")
+    return found
