@@ -23,6 +23,8 @@ from in2r.metrics import ranks_from_embeddings, ranks_from_similarity
 FOUND = 10
 """items that a retrieval returns"""
 QUERIES = 128
+STEPS = 5
+"""timed steps for each turn of the longer rows: an epoch is mostly steps"""
 Row = dict[str, Any]
 
 
@@ -31,7 +33,7 @@ class Rows:
 
     Args:
         work: sizes and data.
-        repeat: timed turns.
+        repeat: timed turns; of a step `STEPS` times as many.
         limits: what times products, in the precision of the toolkit's side.
     """
 
@@ -46,11 +48,12 @@ class Rows:
         sides = {"ours": self.ours, "plain": self.plain}
         # the first step also allocates the optimiser's state
         peaks = {f"device_mb_{name}": device_mb(partial(side.step, 0), self.device) for name, side in sides.items()}
-        numbers = {side: iter(range(1, self.repeat + 1)) for side in sides.values()}
+        turns = STEPS * self.repeat
+        numbers = {side: iter(range(1, turns + 1)) for side in sides.values()}
         calls = [lambda side=side: side.step(next(numbers[side])) for side in numbers]
-        row = self._row("training step", *calls, self._step_products())
+        row = self._row("training step", *calls, self._step_products(), turns)
         pairs = draw(self.work, 0)
-        load = in_turns(lambda: self.ours.load(*pairs, 0), lambda: self.plain.load(*pairs, 0), self.repeat, self.device)
+        load = in_turns(lambda: self.ours.load(*pairs, 0), lambda: self.plain.load(*pairs, 0), turns, self.device)
         whole, loading = row["seconds"], load["seconds"]
         ours, other = (whole[f"{side}_median"] - loading[f"{side}_median"] for side in sides)
         # what is left of the ratio where other processes load the field's batches
@@ -169,8 +172,8 @@ class Rows:
         self.done[group] = rows[0]
         return rows
 
-    def _row(self, what: str, ours: Any, other: Any, products: bound.Products) -> Row:
-        times = in_turns(ours, other, self.repeat, self.device)
+    def _row(self, what: str, ours: Any, other: Any, products: bound.Products, turns: int | None = None) -> Row:
+        times = in_turns(ours, other, turns or self.repeat, self.device)
         return {"what": what, **times, **self.limits.record(products, times["seconds"]["ours_median"])}
 
     def _step_products(self) -> bound.Products:

@@ -15,7 +15,7 @@ import torch
 from bound import Bound
 from rich.console import Console
 from rich.table import Table
-from rows import Rows, peak_memory
+from rows import STEPS, Rows, peak_memory
 from timing import device, machine, new_file, positive
 from workload import SIZES, Workload
 
@@ -31,7 +31,7 @@ PRECISIONS = {"float32": torch.float32, "bf16": torch.bfloat16}
 
 def table(record: dict[str, Any]) -> Table:
     where = record["machine"]["card"] or f"{record['threads']} thread(s)"
-    shown = Table(title=f"{record['size']} size, {record['precision']}, {where}, medians of {record['repeat']}")
+    shown = Table(title=f"{record['size']} size, {record['precision']}, {where}, medians of {record['repeat']} turns")
     for heading in ("", "ours, s", "plain, s", "plain / ours", "CPU time", "bound, s", "share", "peak MB"):
         shown.add_column(heading, justify="right" if heading else "left", no_wrap=bool(heading))
     for row in record["rows"]:
@@ -64,7 +64,7 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", choices=SIZES, default="demo")
     parser.add_argument("--only", choices=GROUPS, nargs="+", default=GROUPS, help="measure only these")
-    parser.add_argument("--repeat", type=positive, default=3, help="timed turns")
+    parser.add_argument("--repeat", type=positive, default=3, help=f"timed turns (of a step {STEPS} times as many)")
     parser.add_argument("--threads", type=positive, default=1, help="CPU threads")
     parser.add_argument("--device", type=device, default="cpu", help="cpu or cuda")
     parser.add_argument("--precision", choices=PRECISIONS, default="float32", help="of the toolkit's side")

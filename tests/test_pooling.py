@@ -1,3 +1,4 @@
+import copy
 from pathlib import Path
 
 import numpy as np
@@ -6,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from in2r.pooling import GPO
+from in2r.pooling import GPO, _sort
 
 REFERENCE = {k: torch.from_numpy(v) for k, v in np.load(Path(__file__).parent / "data" / "gpo.npz").items()}
 
@@ -83,6 +84,30 @@ def test_any_mask_equals_the_compacted_set(gpo, mask, padding, seed):
     for row, keep, result in zip(features, mask, pooled, strict=True):
         alone, _ = gpo(row[keep][None])
         torch.testing.assert_close(result / scale, alone[0] / scale, rtol=1e-5, atol=1e-6)
+
+
+FLOATS = st.floats(allow_nan=False, allow_infinity=False, width=32)
+
+
+@given(st.lists(st.lists(FLOATS, min_size=5, max_size=5), min_size=1, max_size=4))
+def test_sorting_by_doubles_is_exact(values):
+    columns = torch.tensor(values).view(1, -1, 5)
+    rising, place = _sort(columns)
+    assert torch.equal(rising, columns.sort(dim=-1).values)
+    assert torch.equal(columns.gather(-1, place), rising)
+    assert torch.equal(place.sort(dim=-1).values, torch.arange(5).expand_as(place))
+
+
+def test_gradients_are_those_of_double_precision(gpo):
+    features = torch.randn(4, 9, 6, generator=torch.Generator().manual_seed(2)).sub_(0.5)
+    mask = torch.arange(9) < torch.tensor([9, 5, 1, 7])[:, None]
+    double = copy.deepcopy(gpo).double()
+    gradients = []
+    for module, values in ((gpo, features.clone()), (double, features.double())):
+        values.requires_grad_()
+        found = module.pool(values, mask).square().sum()
+        gradients.append([g.float() for g in torch.autograd.grad(found, [values, module.linear.weight])])
+    torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-5)
 
 
 @given(

@@ -14,6 +14,9 @@ from in2r.transfer import full_precision, send
 LOWEST = -1e30
 """Stands in padded entries, so that they sort to the end; finite, since zero times infinity is not zero."""
 
+SPARE_BITS = 29
+"""of a double that holds a float32: 52 bits after the point less 23"""
+
 
 class GPO(nn.Module):
     """Pool a set by sorting each feature over the set and taking one weighted sum for all features.
@@ -103,21 +106,34 @@ def _position_code(length: int, dim: int, like: Tensor) -> Tensor:
 
 
 class _SortedSum(torch.autograd.Function):
-    """Σ_k weights_k · (k-th largest of a column): one pass each way, nothing kept but the sorted columns."""
+    """Σ_k weights_k · (k-th smallest of a column): one pass each way, nothing kept but the sorted columns."""
 
     @staticmethod
     def forward(ctx: Any, columns: Tensor, weights: Tensor) -> Tensor:
         """Sort columns (B, dim, K) and weigh them by (B, K); a weight of zero hides its entry."""
-        ordered, index = columns.sort(dim=-1, descending=True)
-        ctx.save_for_backward(ordered, index, weights)
-        return torch.bmm(ordered, weights[..., None]).squeeze(-1)
+        rising, place = _sort(columns)
+        ctx.save_for_backward(rising, place, weights)
+        return torch.bmm(rising, weights[..., None]).squeeze(-1)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
         """Send each entry its weight's share, and each weight what it multiplied."""
-        ordered, index, weights = ctx.saved_tensors
-        shares = torch.empty_like(ordered).scatter_(-1, index, grad[..., None] * weights[:, None])
-        return shares, torch.bmm(grad[:, None], ordered).squeeze(1)
+        rising, place, weights = ctx.saved_tensors
+        shares = torch.empty_like(rising).scatter_(-1, place, grad[..., None] * weights[:, None])
+        return shares, torch.bmm(grad[:, None], rising).squeeze(1)
+
+
+def _sort(columns: Tensor) -> tuple[Tensor, Tensor]:
+    """Return finite columns (B, dim, K) in rising order, and the place that each entry had."""
+    if columns.device.type != "cpu" or columns.dtype != torch.float32:
+        return columns.sort(dim=-1)
+    # A third of the time at K = 36: NumPy sorts numbers alone, but fast. The last 29 bits of a double, which are zero
+    # where it was a float32, hold the place, and are too small to change what it rounds to.
+    tagged = columns.double()
+    bits = tagged.view(torch.int64)
+    bits |= torch.arange(columns.shape[-1])
+    tagged.numpy().sort()
+    return tagged.float(), bits.bitwise_and_(2**SPARE_BITS - 1)
 
 
 def _weighted_sort(features: Tensor, mask: Tensor | None, weights: Tensor) -> Tensor:
@@ -128,10 +144,10 @@ def _weighted_sort(features: Tensor, mask: Tensor | None, weights: Tensor) -> Te
         mask = send(mask, columns.device)
         beyond = torch.arange(mask.shape[1], device=mask.device) >= mask.sum(1, keepdim=True)
         weights = weights.masked_fill(beyond, 0.0)  # for the gradient too: the fill must not reach the softmax
+    weights = weights.flip(1)  # of rising values
     if columns.device.type == "cpu" and not torch.is_grad_enabled():
-        # NumPy sorts values alone, upwards, and five times as fast at K = 36
-        rising = torch.from_numpy(np.sort(columns.numpy()))
-        return torch.bmm(rising, weights.flip(1)[..., None]).squeeze(-1)
+        rising = torch.from_numpy(np.sort(columns.numpy()))  # the values alone: faster still
+        return torch.bmm(rising, weights[..., None]).squeeze(-1)
     with full_precision(columns.device):
         pooled: Tensor = _SortedSum.apply(columns, weights)  # type: ignore[no-untyped-call]
     return pooled

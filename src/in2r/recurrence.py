@@ -123,18 +123,20 @@ def _run_back(
     # the state one step earlier; none of the first step's
     earlier = [states[last.start : last.start + now.stop - now.start] for last, now in pairwise(steps)]
     before = torch.cat([torch.zeros_like(states[steps[0]]), *earlier])
-    to_new = (1 - update) * (1 - new.square())
-    slopes = torch.stack(
-        [to_new * gated * reset * (1 - reset), (before - new) * update * (1 - update), to_new * reset], dim=1
-    )
+    kept = 1 - update
+    to_new = new.square().neg_().add_(1).mul_(kept)
+    recurrent = gates.new_empty(len(gates), 3, hidden)  # at h U: first its slopes, then times the states' gradients
+    to_reset, to_update, through = recurrent.unbind(1)
+    torch.mul(to_new, reset, out=through)
+    torch.mul(through, gated, out=to_reset).mul_(1 - reset)
+    torch.sub(before, new, out=to_update).mul_(update).mul_(kept)
     total = grad.clone()  # of each state, once the later steps have added theirs
-    recurrent = torch.empty_like(slopes)  # at h U
     later: slice | None = None
     for now in reversed(steps):
         if later is not None:
             reached = total[now][: later.stop - later.start]
             reached.addcmul_(total[later], update[later]).addmm_(recurrent[later].flatten(1), w_hh)
-        torch.mul(slopes[now], total[now, None], out=recurrent[now])
+        recurrent[now].mul_(total[now, None])
         later = now
     at = recurrent.flatten(1)
     rest = slice(steps[0].stop, None)
