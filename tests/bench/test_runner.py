@@ -279,6 +279,23 @@ def test_foreign_index_files_are_named_by_ratio_and_seed(data_root: Path, tmp_pa
     assert config.data.path == str(data_root / "tiny")
 
 
+def test_data_folders_of_one_name_have_noise_of_their_own(data_root: Path, tmp_path: Path) -> None:
+    from in2r.bench.cell import Where, placed_config
+
+    values = yaml.safe_load(write_grid(tmp_path / "grid.yaml").read_text())
+    files = []
+    for root in ("here", "there"):
+        (tmp_path / root).mkdir()
+        (tmp_path / root / "tiny").symlink_to(data_root / "tiny")
+        values["settings"]["data"]["path"] = f"{root}/tiny"
+        [cell, _] = expand(values).cells
+        files.append(placed_config(GridFolder(tmp_path / "grid"), cell, Where(str(tmp_path))).noise.index)
+    level, ratio = values["settings"]["noise"]["level"], values["settings"]["noise"]["ratio"]
+    assert [Path(str(file)).name for file in files] == [
+        f"{root}-tiny_{level}_{ratio:g}_s0.npy" for root in ("here", "there")
+    ]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

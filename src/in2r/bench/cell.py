@@ -83,7 +83,9 @@ def _noise_file(folder: GridFolder, cell: Cell, config: RunConfig, where: Where)
         return Path(_placed(where, asked))
     assert noise.ratio is not None
     assert noise.level is not None
-    name = f"{Path(config.data.path).name}_{noise.level}_{noise.ratio:g}_s{cell.seed}.npy"
+    # data folders of one name in two places are two sets
+    place = "-".join(Path(os.path.relpath(config.data.path, where.data or None)).parts)
+    name = f"{place}_{noise.level}_{noise.ratio:g}_s{cell.seed}.npy"
     file = (folder.noise / name).absolute()
     if not file.is_file():
         data = config.data
