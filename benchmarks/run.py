@@ -31,7 +31,8 @@ PRECISIONS = {"float32": torch.float32, "bf16": torch.bfloat16}
 
 def table(record: dict[str, Any]) -> Table:
     where = record["machine"]["card"] or f"{record['threads']} thread(s)"
-    shown = Table(title=f"{record['size']} size, {record['precision']}, {where}, medians of {record['repeat']} turns")
+    turns = f"medians of {record['repeat']} turns (a step: {STEPS * record['repeat']})"
+    shown = Table(title=f"{record['size']} size, {record['precision']}, {where}, {turns}")
     for heading in ("", "ours, s", "plain, s", "plain / ours", "CPU time", "bound, s", "share", "peak MB"):
         shown.add_column(heading, justify="right" if heading else "left", no_wrap=bool(heading))
     for row in record["rows"]:

@@ -1,4 +1,5 @@
 import copy
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -96,6 +97,26 @@ def test_sorting_by_doubles_is_exact(values):
     assert torch.equal(rising, columns.sort(dim=-1).values)
     assert torch.equal(columns.gather(-1, place), rising)
     assert torch.equal(place.sort(dim=-1).values, torch.arange(5).expand_as(place))
+
+
+def test_zeros_keep_their_places_where_subnormal_numbers_are_flushed():
+    able = torch.set_flush_denormal(True)
+    try:
+        rising, place = _sort(torch.tensor([0.0, -0.0, 1.0, 0.0, -1.0, 0.0]).repeat(1, 40, 6))
+    finally:
+        torch.set_flush_denormal(False)
+    assert able or sys.platform == "darwin"
+    assert torch.equal(place.sort(dim=-1).values, torch.arange(36).expand_as(place))
+    assert rising[0, 0].tolist() == [-1.0] * 6 + [0.0] * 24 + [1.0] * 6
+
+
+def test_autocast_reaches_no_pooling(gpo):
+    features = REFERENCE["gpo.in.features"]
+    wanted = gpo.pool(features)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(gpo.pool(features), wanted)
+        with torch.no_grad():
+            torch.testing.assert_close(gpo.pool(features), wanted, rtol=1e-6, atol=1e-6)
 
 
 def test_gradients_are_those_of_double_precision(gpo):

@@ -60,7 +60,7 @@ def fill(cls: type[T], values: Mapping[str, Any], where: str = "") -> T:
         InputError: every unknown key (with the nearest valid one), wrong type and range, in one line.
     """
     faults: list[str] = []
-    result = _fill(cls, values, where, faults, [_join(where, name) for name in _keys(cls)])
+    result = _fill(cls, values, where, faults, [_join(where, name) for name in _keys(cls, values)])
     if faults:
         raise InputError("configuration: " + "; ".join(faults))
     return typing.cast(T, result)
@@ -94,20 +94,25 @@ def _fill(cls: type[Any], values: Any, where: str, faults: list[str], known: lis
     return cls(**chosen)
 
 
-def _keys(cls: type[Any]) -> list[str]:
-    """Return the dotted names of all plain keys of a configuration dataclass, alternative sections included."""
-    found: dict[str, None] = {}
+def _keys(cls: type[Any], values: Any) -> list[str]:
+    """Return the dotted names of all plain keys of a configuration dataclass; of alternative sections, the chosen one's."""
+    found: list[str] = []
     for name, kind in typing.get_type_hints(cls).items():
-        inner = [key for option in _options(kind) if dataclasses.is_dataclass(option) for key in _keys(option)]  # type: ignore[arg-type]
-        found |= dict.fromkeys([_join(name, key) for key in inner] or [name])
-    return list(found)
+        given = values.get(name) if isinstance(values, Mapping) else None
+        sections = [option for option in _options(kind) if dataclasses.is_dataclass(option)]
+        inner = _keys(*_section(sections, given, name, [])) if sections else []
+        found += [_join(name, key) for key in inner] or [name]
+    return found
 
 
 def _nearest(unknown: str, where: str, names: list[str], known: list[str]) -> list[str]:
-    """Return the keys that an unknown one may stand for: of its name in another section, else alike in its own."""
-    elsewhere = [key for key in known if key.rpartition(".")[2] == unknown and key != _join(where, unknown)]
+    """Return the keys that an unknown one may stand for: alike in its section, of its name in another, alike in one."""
+    last = [key.rpartition(".")[2] for key in known]
     here = [_join(where, name) for name in difflib.get_close_matches(unknown, names, n=1, cutoff=0.5)]
-    return [f"`{key}`" for key in elsewhere or here]
+    same = [key for key, name in zip(known, last, strict=True) if name == unknown]
+    alike = difflib.get_close_matches(unknown, last, n=1, cutoff=0.75)
+    found = [*here, *same] or [key for key, name in zip(known, last, strict=True) if name in alike]
+    return [f"`{key}`" for key in dict.fromkeys(found)]
 
 
 def _section(sections: list[Any], value: Any, where: str, faults: list[str]) -> tuple[Any, Any]:

@@ -16,6 +16,8 @@ LOWEST = -1e30
 
 SPARE_BITS = 29
 """of a double that holds a float32: 52 bits after the point less 23"""
+NOTHING = 2.0**-300
+"""Changes no float32 but zero, which would hold its place as a subnormal double; some processes flush those."""
 
 
 class GPO(nn.Module):
@@ -56,7 +58,7 @@ class GPO(nn.Module):
         """Pool sets with any pattern of valid entries; an empty set pools to zero.
 
         Args:
-            features: (batch, K, dim); what stands in invalid entries has no influence.
+            features: (batch, K, dim), finite; what stands in invalid entries has no influence.
             mask: (batch, K) bool, True = valid, best on the CPU; None when all are valid.
 
         Returns:
@@ -129,7 +131,7 @@ def _sort(columns: Tensor) -> tuple[Tensor, Tensor]:
         return columns.sort(dim=-1)
     # A third of the time at K = 36: NumPy sorts numbers alone, but fast. The last 29 bits of a double, which are zero
     # where it was a float32, hold the place, and are too small to change what it rounds to.
-    tagged = columns.double()
+    tagged = columns.double().add_(NOTHING)
     bits = tagged.view(torch.int64)
     bits |= torch.arange(columns.shape[-1])
     tagged.numpy().sort()
@@ -145,12 +147,12 @@ def _weighted_sort(features: Tensor, mask: Tensor | None, weights: Tensor) -> Te
         beyond = torch.arange(mask.shape[1], device=mask.device) >= mask.sum(1, keepdim=True)
         weights = weights.masked_fill(beyond, 0.0)  # for the gradient too: the fill must not reach the softmax
     weights = weights.flip(1)  # of rising values
-    if columns.device.type == "cpu" and not torch.is_grad_enabled():
-        rising = torch.from_numpy(np.sort(columns.numpy()))  # the values alone: faster still
-        return torch.bmm(rising, weights[..., None]).squeeze(-1)
     with full_precision(columns.device):
+        if columns.device.type == "cpu" and not torch.is_grad_enabled():
+            rising = torch.from_numpy(np.sort(columns.numpy()))  # the values alone: faster still
+            return torch.bmm(rising, weights[..., None]).squeeze(-1)
         pooled: Tensor = _SortedSum.apply(columns, weights)  # type: ignore[no-untyped-call]
-    return pooled
+        return pooled
 
 
 def at_least_float32(values: Tensor) -> Tensor:

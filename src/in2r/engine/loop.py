@@ -69,19 +69,19 @@ class Trainer:
         self.config: RunConfig = setup.config
         self.seed = self.config.train.seed
         self.device = setup.device
-        self.data = setup.training_data()
-        self.method = build_method(self.config.method, len(self.data.pairs))
-        self.dev = setup.split("dev")
-        self.dev_texts = setup.texts(self.dev)
         self.truth = None
         if setup.noise is not None:
             original = torch.as_tensor(setup.train.image_of_caption)
             self.truth = Truth(setup.noise, original, self.device)
         self.word_coverage: dict[str, Any] | None = None
-        self.judge = Judge(self.data, self.method, self.config, self.truth)
+        train, dev = setup.training_data(), setup.split("dev")
+        self.method = build_method(self.config.method, len(train.pairs))
         self.nets = build_networks(setup, self.method, self._word_vectors())
         self.optimizers = {name: make_optimizer(net, self.config.train) for name, net in self.nets.items()}
-        self.residency = settle_features(self)
+        settled = settle_features(self.config, self.nets.values(), train, dev, setup.texts(dev))
+        self.residency, self.data = settled.residency, settled.train
+        self.dev, self.dev_texts = settled.dev, settled.dev_texts
+        self.judge = Judge(self.data, self.method, self.config, self.truth)
         self.partitions: dict[str, Partition] = {}
         self.means = Means()
         self.epoch = self.position = self.step = self.lines = 0

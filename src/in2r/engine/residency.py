@@ -1,19 +1,19 @@
 """Where the features lie while a run trains: decided from sizes alone, before anything is copied."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import torch
+from torch import nn
 
 from in2r.data.features import Features
+from in2r.data.pairs import PairSet
 from in2r.data.vocabulary import PackedTokens
 from in2r.engine.device import free_memory
 from in2r.engine.settings import RunConfig
 from in2r.engine.training_data import TrainingData
 from in2r.errors import InputError
-
-if TYPE_CHECKING:
-    from in2r.engine.loop import Trainer
 
 Place = Literal["device", "pinned", "mapped"]
 
@@ -108,24 +108,39 @@ def working_bytes(config: RunConfig, data: TrainingData, weight_bytes: int) -> i
     return 3 * weight_bytes + int(4 * VIEWS * config.train.batch_size * values)
 
 
-def settle_features(trainer: "Trainer") -> Residency:
+@dataclass(frozen=True)
+class Settled:
+    """The data of a run where they lie while it trains."""
+
+    residency: Residency
+    train: TrainingData
+    dev: PairSet
+    dev_texts: Features | PackedTokens
+
+
+def settle_features(
+    config: RunConfig,
+    networks: Iterable[nn.Module],
+    train: TrainingData,
+    dev: PairSet,
+    dev_texts: Features | PackedTokens,
+) -> Settled:
     """Decide where the features of train and dev lie, and copy them there; the networks are on the device already.
 
     Raises:
         InputError: the setting asks for a place that is too small.
     """
-    data, dev, texts, device = trainer.data, trainer.dev, trainer.dev_texts, trainer.device
-    parts = [part for part in (data.images, data.texts, dev.images, texts) if isinstance(part, Features)]
-    weights = sum(p.numel() * p.element_size() for net in trainer.nets.values() for p in net.parameters())
+    device = train.device
+    parts = [part for part in (train.images, train.texts, dev.images, dev_texts) if isinstance(part, Features)]
+    weights = sum(weight.nbytes for net in networks for weight in net.parameters())
     free = Free(free_memory(device), free_memory(torch.device("cpu")))
-    run = working_bytes(trainer.config, data, weights)
-    found = decide(trainer.config.data.residency, device, sum(part.nbytes for part in parts), run, free)
-    if found.place != "mapped":
-        to = device if found.place == "device" else torch.device("cpu")
-        trainer.data = replace(data, images=data.images.resident(to), texts=_resident(data.texts, to))
-        trainer.dev = replace(dev, images=dev.images.resident(to))
-        trainer.dev_texts = _resident(texts, to)
-    return found
+    run = working_bytes(config, train, weights)
+    found = decide(config.data.residency, device, sum(part.nbytes for part in parts), run, free)
+    if found.place == "mapped":
+        return Settled(found, train, dev, dev_texts)
+    to = device if found.place == "device" else torch.device("cpu")
+    there = replace(train, images=train.images.resident(to), texts=_resident(train.texts, to))
+    return Settled(found, there, replace(dev, images=dev.images.resident(to)), _resident(dev_texts, to))
 
 
 def _resident(texts: Features | PackedTokens, device: torch.device) -> Features | PackedTokens:
