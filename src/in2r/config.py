@@ -95,7 +95,7 @@ def _fill(cls: type[Any], values: Any, where: str, faults: list[str], known: lis
 
 
 def _keys(cls: type[Any], values: Any) -> list[str]:
-    """Return the dotted names of all plain keys of a configuration dataclass; of alternative sections, the chosen one's."""
+    """Return the dotted names of all plain keys of a configuration dataclass, with those of the chosen sections."""
     found: list[str] = []
     for name, kind in typing.get_type_hints(cls).items():
         given = values.get(name) if isinstance(values, Mapping) else None
