@@ -97,6 +97,16 @@ def test_sensitivity_draws_seeds_mean_band_and_baseline(grid: Path) -> None:
     assert "caption-level noise 40 %. n = 1 to 2 seeds a point" in text
 
 
+def test_a_flat_curve_looks_flat(grid: Path, tmp_path: Path) -> None:
+    flat = write_grid(
+        tmp_path / "flat.yaml", GRID, lambda cell: 300 + 0.1 * cell.settings.get("method", {}).get("num_neighbors", 0)
+    )
+    low, high = sensitivity(only(flat, "K")).axes[0].get_ylim()
+    assert (low, high) == pytest.approx((291, 311), abs=0.5)  # 300.1 to 302
+    low, high = sensitivity(only(grid, "K")).axes[0].get_ylim()
+    assert high - low > 29  # 291 to 320
+
+
 @pytest.mark.parametrize(
     ("values", "scale"),
     [([1, 10], "linear"), ([1, 10.5], "log"), ([0, 1, 5], "linear"), ([0, 1, 50], "symlog"), ([-1, 1, 50], "linear")],

@@ -37,6 +37,8 @@ NAMES = {
 }
 """What an axis of a grid is called in a figure; any other one by its own name."""
 DECADE = 10.0
+LEAST_SPAN = 20.0
+"""rSum that the axis covers at least: differences of two seeds are not drawn as slopes"""
 
 
 def draw_sensitivity(figure: "Figure", groups: Sequence[GroupRecords]) -> None:
@@ -61,6 +63,10 @@ def draw_sensitivity(figure: "Figure", groups: Sequence[GroupRecords]) -> None:
             panel.set_ylabel(f"{split_name(records)} rSum")
         scale_values(panel, sorted(points))
         _mark_baseline(panel, group)
+    low, high = axes[0].get_ylim()  # shared by all
+    if high - low < LEAST_SPAN:
+        middle = (low + high) / 2
+        axes[0].set_ylim(middle - LEAST_SPAN / 2, middle + LEAST_SPAN / 2)
     style.caption(figure, f"{results}; {noise}. {describe_seeds(groups, found, 'line')}.")
 
 
