@@ -7,6 +7,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -71,11 +72,13 @@ def test_both_versions_compute_the_same(rows):
 def test_medians_and_ratios_follow_from_the_times(toy):
     for row in toy[0]["rows"]:
         for clock in (row["seconds"], row["cpu_seconds"]):
-            (a, b), (c, d) = clock["ours"], clock["plain"]
-            assert clock["ours_median"] == pytest.approx((a + b) / 2)
-            assert clock["ratio"] == pytest.approx((c + d) / (a + b))
-            assert clock["ratio_min"] == pytest.approx(min(c / a, d / b))
-            assert clock["ratio_max"] == pytest.approx(max(c / a, d / b))
+            ours, other = clock["ours"], clock["plain"]
+            # of a step five times as many turns as were asked for; an epoch of parts is none of these
+            assert len(ours) == len(other) == (10 if row["what"] in ("training step", "its two batches") else 2)
+            assert clock["ours_median"] == pytest.approx(np.median(ours))
+            assert clock["ratio"] == pytest.approx(np.median(other) / np.median(ours))
+            ratios = np.array(other) / np.array(ours)
+            assert (clock["ratio_min"], clock["ratio_max"]) == pytest.approx((ratios.min(), ratios.max()))
 
 
 def test_the_share_of_the_bound_is_of_our_time(toy):

@@ -92,7 +92,7 @@ def test_the_same_seed_gives_the_same_run(
         ("interleaved", "step", 7),  # within the warm-up
         ("interleaved", "partition", 2),  # A has judged the pairs, B has not
         ("interleaved", "step", 14),  # within co-training
-        ("interleaved", "step", 21),
+        ("interleaved", "step", 999),  # the last one: how many there are depends on roundings
         ("interleaved", "append", 2),  # half a line in the record
         ("interleaved", "write", 3),  # half a file
         ("interleaved", "best", 1),  # best weights written, no checkpoint
@@ -116,6 +116,8 @@ def test_a_killed_run_ends_bit_identically(
     count: int,
 ) -> None:
     folder = tmp_path / "run"
+    if point == "step":
+        count = min(count, sum(sum(record["steps"].values()) for record in RunFolder(whole[kind]).records()))
     killed(start_and_die, folder, configs[kind], point, count)
     resume_run(folder)
     assert_same(folder, whole[kind])
