@@ -5,7 +5,7 @@ import difflib
 import math
 import types
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -60,20 +60,20 @@ def fill(cls: type[T], values: Mapping[str, Any], where: str = "") -> T:
         InputError: every unknown key (with the nearest valid one), wrong type and range, in one line.
     """
     faults: list[str] = []
-    result = _fill(cls, values, where, faults, [_join(where, name) for name in _keys(cls, values)])
+    result = _fill(cls, values, where, faults, lambda: [_join(where, name) for name in _keys(cls, values)])
     if faults:
         raise InputError("configuration: " + "; ".join(faults))
     return typing.cast(T, result)
 
 
-def _fill(cls: type[Any], values: Any, where: str, faults: list[str], known: list[str]) -> Any:
+def _fill(cls: type[Any], values: Any, where: str, faults: list[str], known: Callable[[], list[str]]) -> Any:
     names = [field.name for field in dataclasses.fields(cls)]
     if not isinstance(values, Mapping):
         faults.append(f"`{where}` must be a section with keys ({', '.join(names)}), got {values!r}")
         return cls()
     hints = typing.get_type_hints(cls)
     for unknown in [str(name) for name in values if name not in names]:
-        near = _nearest(unknown, where, names, known)
+        near = _nearest(unknown, where, names, known())
         hint = f"did you mean {' or '.join(near)}?" if near else f"valid keys: {', '.join(names)}"
         faults.append(f"unknown key `{_join(where, unknown)}`; {hint}")
     chosen = {}

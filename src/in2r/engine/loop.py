@@ -19,7 +19,7 @@ from in2r.engine.evaluation import evaluate_split
 from in2r.engine.health import Means, Truth, gradient_norms, record_step
 from in2r.engine.interrupts import Interrupts, deferred_interrupts
 from in2r.engine.judge import Judge
-from in2r.engine.networks import NAMES, build_networks, make_optimizer, other
+from in2r.engine.networks import NAMES, build_networks, make_optimizer, peer_of
 from in2r.engine.order import EpochOrder
 from in2r.engine.residency import settle_features
 from in2r.engine.run import RunFolder
@@ -151,7 +151,7 @@ class Trainer:
         """Return the partition that a network trains on in this epoch; None = on all pairs alike."""
         if not self.method.needs_partition(self.epoch):
             return None
-        partition = self.partitions[other(name)]
+        partition = self.partitions[peer_of(name)]
         return partition if partition.split else None
 
     def _order(self, name: str) -> EpochOrder:
@@ -197,7 +197,7 @@ class Trainer:
 
     def _losses(self, name: str, index: int, order: EpochOrder) -> tuple[Step, Batch | None]:
         """Make the losses of one step, and return its noisy batch where there is one."""
-        net, peer = self.nets[name], self.nets[other(name)]
+        net, peer = self.nets[name], self.nets[peer_of(name)]
         where = (name, self.epoch, index)
         torch.manual_seed(derive(self.seed, "dropout", *where))
         generator = torch_generator(self.seed, "augmentation", *where)

@@ -13,8 +13,8 @@ from in2r.seeds import derive, torch_generator
 NAMES = ("A", "B")
 
 
-def other(name: str) -> str:
-    """Return the peer's name."""
+def peer_of(name: str) -> str:
+    """Return the name of a network's peer."""
     return "B" if name == "A" else "A"
 
 
