@@ -9,6 +9,7 @@ import in2r.data.features as features_module
 from in2r.cli import data as verb
 from in2r.data.check import check_data
 from in2r.data.pairs import open_data
+from in2r.errors import InputError
 
 
 def precomp(folder, name, images=4, seed=0):
@@ -167,3 +168,29 @@ def test_help_gives_an_example(capsys):
         with pytest.raises(SystemExit):
             run([name, "--help"])
         assert f"example: in2r data {name} data/" in capsys.readouterr().out
+
+
+def test_every_fault_of_a_table_is_named(tmp_path, capsys):
+    table(tmp_path, [("a", "x"), ("b", "y", "train"), *[(f"z{row}", "y", "tarin") for row in range(12)]], images=2)
+    (tmp_path / "image_ids.txt").write_text("a\na\n")
+    np.save(tmp_path / "image_lengths.npy", np.array([1, 2]))
+    at = f"{tmp_path}/"
+    assert run(["check", tmp_path]) == 2
+    assert capsys.readouterr().out.splitlines() == [
+        f"error: {at}image_lengths.npy: row 1 (from 0) is 2; lengths are 1 to 1",
+        f"error: {at}image_ids.txt: line 2 repeats 'a' of line 1",
+        f"error: {at}pairs.csv: line 2 has 2 fields but the header 3 (separator ','); put a field that holds the "
+        "separator in double quotes",
+        f"{tmp_path}: not usable: mend the errors above",
+    ]
+    table(tmp_path, [("a", "x", "train"), *[(f"z{row}", "y", "tarin") for row in range(12)]], images=2)
+    (tmp_path / "image_ids.txt").write_text("a\nb\n")
+    (tmp_path / "image_lengths.npy").unlink()
+    report = check_data(tmp_path)
+    unknown = [f"{at}pairs.csv: line {3 + row}: image 'z{row}'; expected an id of image_ids.txt" for row in range(10)]
+    drawn = [f"{at}pairs.csv: line {3 + row}: split 'tarin'; expected train, dev, test" for row in range(10)]
+    more = ["... and 2 more"]
+    assert [str(fault) for fault in report.faults] == unknown + more + drawn + more
+    with pytest.raises(InputError) as caught:
+        open_data(tmp_path)
+    assert str(caught.value) == unknown[0] + " (not the only fault: `in2r data check` lists them)"

@@ -11,6 +11,8 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from in2r.errors import InputError
+
 if TYPE_CHECKING:
     from in2r.data.check import CheckReport
 
@@ -80,19 +82,25 @@ def _count_or_range(text: str) -> int | tuple[int, int]:
 
 def run_check(args: argparse.Namespace) -> int:
     """Print the report of a folder; 0 when it is usable, else 2."""
-    from in2r.data.check import check_data
+    from in2r.data.check import CheckReport, check_data
     from in2r.data.pairs import open_data
 
-    source = open_data(
-        args.path,
-        layout=args.layout,
-        dev_rule="full",
-        caption_vectors=True if args.caption_vectors == "auto" else args.caption_vectors,
-        split_seed=args.split_seed,
-    )
+    console = Console()
+    try:
+        source = open_data(
+            args.path,
+            layout=args.layout,
+            dev_rule="full",
+            caption_vectors=True if args.caption_vectors == "auto" else args.caption_vectors,
+            split_seed=args.split_seed,
+        )
+    except InputError as error:
+        report = CheckReport(args.path)
+        report.refuse(error)
+        _print_report(report, console)
+        return 2
     with _progress() as update:
         report = check_data(source, progress=update)
-    console = Console()
     _print_report(report, console)
     found = source.fingerprint(full=args.full_hash)
     kind = "every byte" if args.full_hash else "headers and sampled blocks"

@@ -64,6 +64,10 @@ class CheckReport:
         """Whether no fault is an error."""
         return not any(fault.level == "error" for fault in self.faults)
 
+    def refuse(self, error: InputError) -> None:
+        """Note what made reading stop."""
+        self.faults += [Fault("error", line) for line in error.faults]
+
     def add(self, level: str, message: str, count: int, places: Iterable[str]) -> None:
         """Note a fault with its first places, unless it occurs 0 times."""
         if count:
@@ -87,7 +91,7 @@ def check_data(data: DataSource | str | os.PathLike[str], *, progress: Progress 
     try:
         source = open_data(data, dev_rule="full") if isinstance(data, str | os.PathLike) else data
     except InputError as error:
-        report.faults.append(Fault("error", str(error)))
+        report.refuse(error)
         return report
     seen: dict[bytes, Place] = {}
     for name in source.split_names:
@@ -95,7 +99,7 @@ def check_data(data: DataSource | str | os.PathLike[str], *, progress: Progress 
             pairs = source.split(name)
             require_usable(pairs)
         except InputError as error:
-            report.faults.append(Fault("error", str(error)))
+            report.refuse(error)
             continue
         report.splits.append(_summary(pairs))
         _check_captions(report, source, pairs)

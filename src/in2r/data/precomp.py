@@ -12,7 +12,7 @@ from in2r.data.features import Features, open_array
 from in2r.data.fingerprint import fingerprint
 from in2r.data.pairs import SPLITS, PairSet, canonical_split
 from in2r.data.rows import read_delimited, read_lines
-from in2r.errors import InputError
+from in2r.errors import Faults, InputError
 
 CAPTIONS_PER_IMAGE = 5
 """The rule of `_caps.txt`: five consecutive lines describe one image; a tsv has one caption an image."""
@@ -176,10 +176,13 @@ def _require_repeated(path: Path, array: NDArray[Any], repeats: int) -> None:
 
 def _read_tsv(path: Path) -> _Captions:
     ids, texts, lines = [], [], []
+    faults = Faults()
     for fields, first, last in read_delimited(path, "\t", strict=False):  # the field's reader, quoting on
         if len(fields) < 2:
-            raise InputError(f"{path}: line {first} has no tab; expected image id, tab, caption")
+            faults.add(f"{path}: line {first} has no tab; expected image id, tab, caption")
+            continue
         ids.append(fields[0].strip())
         texts.append(fields[1].strip())
         lines.append((first, last))
+    faults.settle()
     return _Captions(path, len(texts), 1, texts, ids, lines)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from in2r.errors import InputError
+from in2r.errors import Faults, InputError
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ def read_table(path: Path, required: list[str], optional: list[str]) -> Rows:
     The separator of csv and tsv (comma, semicolon or tab) is found from the header.
 
     Raises:
-        InputError: no such file or column, or a broken line.
+        InputError: no such file or column, or broken lines (all of them are looked for).
     """
     if not path.is_file():
         raise InputError(f"{path}: no such file")
@@ -105,17 +105,21 @@ def _read_csv(path: Path, required: list[str], optional: list[str]) -> Rows:
     places = [(columns[name].append, names.index(name)) for name in chosen]
     lines: list[int] = []
     long: list[tuple[int, int]] = []
-    for fields, first, last in records:
-        if len(fields) != len(names):
-            raise InputError(
-                f"{path}: line {first} has {len(fields)} fields but the header {len(names)} (separator "
-                f"{separator!r}); put a field that holds the separator in double quotes"
-            )
-        for append, place in places:
-            append(fields[place].strip())
-        lines.append(first)
-        if last > first:
-            long.append((first, last))
+    faults = Faults()
+    with faults.gather():
+        for fields, first, last in records:
+            if len(fields) != len(names):
+                faults.add(
+                    f"{path}: line {first} has {len(fields)} fields but the header {len(names)} (separator "
+                    f"{separator!r}); put a field that holds the separator in double quotes"
+                )
+                continue
+            for append, place in places:
+                append(fields[place].strip())
+            lines.append(first)
+            if last > first:
+                long.append((first, last))
+    faults.settle()
     if long:  # legal, but a caption that merely begins with a quote looks the same and swallows rows
         log.warning(
             "%s: %d quoted fields run over several lines, first from line %d to %d; if that is no line break "
@@ -127,17 +131,20 @@ def _read_csv(path: Path, required: list[str], optional: list[str]) -> Rows:
 def _read_jsonl(path: Path, required: list[str], optional: list[str]) -> Rows:
     columns: dict[str, list[str]] = {}
     lines: list[int] = []
+    faults = Faults()
     for number, line in enumerate(read_lines(path), start=1):
         if not line:
             continue
-        record = _json_object(path, number, line)
-        chosen = _choose(Path(f"{path} line {number}"), list(record), required, optional)
-        columns = columns or {name: [] for name in chosen}
-        if list(columns) != chosen:
-            raise InputError(f"{path}: line {number} has the columns {chosen}, the first line {list(columns)}")
-        for name in chosen:
-            columns[name].append(_text(record[name], f"{path}: line {number}: {name}"))
-        lines.append(number)
+        with faults.gather():
+            record = _json_object(path, number, line)
+            chosen = _choose(Path(f"{path} line {number}"), list(record), required, optional)
+            columns = columns or {name: [] for name in chosen}
+            if list(columns) != chosen:
+                raise InputError(f"{path}: line {number} has the columns {chosen}, the first line {list(columns)}")
+            for name in chosen:
+                columns[name].append(_text(record[name], f"{path}: line {number}: {name}"))
+            lines.append(number)
+    faults.settle()
     return Rows(columns or {name: [] for name in required}, lines)
 
 
@@ -164,10 +171,13 @@ def _read_parquet(path: Path, required: list[str], optional: list[str]) -> Rows:
             values = {name: table.column(name).to_pylist() for name in chosen}
     except (pyarrow.lib.ArrowException, OSError, UnicodeDecodeError) as error:  # a damaged page is an OSError
         raise InputError(f"{path}: not a readable Parquet file ({str(error).splitlines()[0]})") from None
-    columns = {
-        name: [_text(value, f"{path}: row {row}: {name}") for row, value in enumerate(values[name], start=1)]
-        for name in chosen
-    }
+    columns: dict[str, list[str]] = {name: [] for name in chosen}
+    faults = Faults()
+    for name in chosen:
+        for row, value in enumerate(values[name], start=1):
+            with faults.gather():
+                columns[name].append(_text(value, f"{path}: row {row}: {name}"))
+    faults.settle()
     return Rows(columns, list(range(1, table.num_rows + 1)))
 
 

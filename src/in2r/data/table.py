@@ -21,7 +21,7 @@ from in2r.data.fingerprint import fingerprint
 from in2r.data.pairs import SPLITS, PairSet, canonical_split
 from in2r.data.rows import Rows, read_table
 from in2r.data.table_layout import find_layout, read_image_ids, read_lengths
-from in2r.errors import InputError
+from in2r.errors import Faults, InputError
 from in2r.seeds import numpy_generator
 
 log = logging.getLogger(__name__)
@@ -47,17 +47,28 @@ class TableSource:
             raise InputError(f"{path}: dev_rule=ncr belongs to precomp folders; a pair table's dev split is used whole")
         self.path = path
         self._layout = find_layout(path)
-        rows = self._read_rows(wants_captions=not caption_vectors)
+        self._array = open_array(self._layout.features)
+        faults = Faults()  # what does not depend on one another is looked at all the same
+        with faults.gather():
+            self._lengths = read_lengths(self._layout, *self._array.shape[:2])
+        with faults.gather():
+            self._ids = read_image_ids(self._layout, len(self._array))
+        with faults.gather():
+            rows = self._read_rows(wants_captions=not caption_vectors)
+        faults.settle()
         self._captions = rows.columns.get(self._layout.columns["caption"])
         self._lines = rows.lines
         self._vectors = self._vector_file(caption_vectors)
-        self._array = open_array(self._layout.features)
-        self._lengths = read_lengths(self._layout, *self._array.shape[:2])
-        self._ids = read_image_ids(self._layout, len(self._array))
-        self._image_rows = self._find_images(rows.columns[self._layout.columns["image"]])
         given = rows.columns.get(self._layout.columns["split"])
         self._drawn_from = None if given is not None else split_seed
-        self._splits = self._draw_split(split_seed, announce) if given is None else self._read_split(given)
+        with faults.gather():
+            self._image_rows = self._find_images(rows.columns[self._layout.columns["image"]])
+        if given is not None:
+            with faults.gather():
+                self._splits = self._read_split(given)
+        faults.settle()
+        if given is None:
+            self._splits = self._draw_split(split_seed, announce)
 
     @property
     def split_names(self) -> tuple[str, ...]:
@@ -119,8 +130,7 @@ class TableSource:
         needed = [image, caption] if wants_captions and not layout.caption_vectors.is_file() else [image]
         rows = read_table(layout.table, needed, [caption, split])
         if not rows.lines:
-            images = len(open_array(layout.features))
-            raise InputError(f"{layout.table}: 0 pairs: {images} images without caption")
+            raise InputError(f"{layout.table}: 0 pairs: {len(self._array)} images without caption")
         return rows
 
     def _vector_file(self, asked: str | bool | None) -> Path | None:
@@ -144,24 +154,25 @@ class TableSource:
         count = len(self._array)
         names = range(count) if self._ids is None else self._ids
         row_of = {str(name): row for row, name in enumerate(names)}
-        try:
-            return np.array([row_of[image] for image in images], dtype=np.int64)
-        except KeyError as error:
-            unknown = error.args[0]
         expected = (
             f"a row of {self._layout.features.name}, 0 to {count - 1} (names need an image_ids.txt)"
             if self._ids is None
             else "an id of image_ids.txt"
         )
-        line = self._lines[images.index(unknown)]
-        raise InputError(f"{self._layout.table}: line {line}: image {unknown!r}; expected {expected}")
+        faults = Faults()
+        for line, image in zip(self._lines, images, strict=True):
+            if image not in row_of:
+                faults.add(f"{self._layout.table}: line {line}: image {image!r}; expected {expected}")
+        faults.settle()
+        return np.array([row_of[image] for image in images], dtype=np.int64)
 
     def _read_split(self, given: list[str]) -> NDArray[np.int64]:
         number_of = {name: SPLITS.index(OTHER_NAMES.get(name, name)) for name in [*SPLITS, *OTHER_NAMES]}
-        unknown = next((row for row, name in enumerate(given) if name not in number_of), None)
-        if unknown is not None:
-            place = f"{self._layout.table}: line {self._lines[unknown]}"
-            raise InputError(f"{place}: split {given[unknown]!r}; expected {', '.join(SPLITS)}")
+        faults = Faults()
+        for line, name in zip(self._lines, given, strict=True):
+            if name not in number_of:
+                faults.add(f"{self._layout.table}: line {line}: split {name!r}; expected {', '.join(SPLITS)}")
+        faults.settle()
         return np.array([number_of[name] for name in given], dtype=np.int64)
 
     def _draw_split(self, seed: int, announce: bool) -> NDArray[np.int64]:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from in2r.data.features import open_npy
 from in2r.data.rows import read_lines
-from in2r.errors import InputError
+from in2r.errors import Faults, InputError
 from in2r.files import read_json
 
 FILES = {
@@ -76,13 +76,14 @@ def read_image_ids(layout: Layout, images: int) -> list[str] | None:
     if layout.image_ids is None:
         return None
     ids = read_lines(layout.image_ids)
+    faults = Faults()
     if len(ids) != images:
-        raise InputError(f"{layout.image_ids}: {len(ids)} ids but {images} rows in {layout.features.name}")
-    if len(set(ids)) != images:
-        seen: dict[str, int] = {}
-        for line, name in enumerate(ids, start=1):
-            if seen.setdefault(name, line) != line:
-                raise InputError(f"{layout.image_ids}: line {line} repeats {name!r} of line {seen[name]}")
+        faults.add(f"{layout.image_ids}: {len(ids)} ids but {images} rows in {layout.features.name}")
+    seen: dict[str, int] = {}
+    for line, name in enumerate(ids, start=1):
+        if seen.setdefault(name, line) != line:
+            faults.add(f"{layout.image_ids}: line {line} repeats {name!r} of line {seen[name]}")
+    faults.settle()
     return ids
 
 
@@ -95,7 +96,8 @@ def read_lengths(layout: Layout, images: int, regions: int) -> NDArray[np.int64]
     if lengths.shape != (images,) or lengths.dtype.kind not in "iu":
         found = f"{lengths.dtype} {lengths.shape}"
         raise InputError(f"{path}: {found}; expected one integer for each of the {images} images")
-    bad = np.flatnonzero((lengths < 1) | (lengths > regions))
-    if len(bad):
-        raise InputError(f"{path}: row {bad[0]} (from 0) is {lengths[bad[0]]}; lengths are 1 to {regions}")
+    faults = Faults()
+    for row in np.flatnonzero((lengths < 1) | (lengths > regions)).tolist():
+        faults.add(f"{path}: row {row} (from 0) is {lengths[row]}; lengths are 1 to {regions}")
+    faults.settle()
     return lengths.astype(np.int64)
