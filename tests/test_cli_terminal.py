@@ -175,6 +175,7 @@ def plan(warmup: int = 0, cotraining: int = 0, seconds: float = 1.0) -> Any:
         warmup_steps=warmup,
         cotraining_steps=cotraining,
         seconds=seconds,
+        epoch_seconds=(seconds / 2, seconds / 2),
         memory_bytes=2**20,
         step_bytes=2**30,
         computes="cpu, float32",
@@ -292,3 +293,23 @@ def test_the_line_of_an_epoch(figures: dict[str, Any], expected: str) -> None:
     terminal.record(record)
     phase = "all pairs  " if expected.endswith("one group") else "co-training"
     assert printed.getvalue() == f"epoch   6/45  {phase} dev rSum  212.3{expected}  10 s\n"
+
+
+def ended(epoch: int, seconds: float) -> dict[str, Any]:
+    return {"epoch": epoch, "phase": "x", "dev": {"ensemble": {"rsum": 100.0}}, "seconds": seconds}
+
+
+def test_the_time_left_is_that_of_the_plan_times_how_true_it_was() -> None:
+    printed = io.StringIO()
+    terminal = Terminal(Console(file=printed, width=80), foretold=(10.0, 10.0, 40.0, 40.0))
+    for epoch, seconds in ((1, 20.0), (2, 10.0), (3, 120.0), (4, 1.0)):
+        terminal.record(ended(epoch, seconds))
+    left = [line.partition("100.0  ")[2] for line in printed.getvalue().splitlines()]
+    assert left == ["20 s, 3 min left", "10 s, 2 min left", "120 s, 2 min left", "1 s"]
+
+
+def test_the_time_left_of_a_resumed_run_is_by_what_it_did_itself() -> None:
+    printed = io.StringIO()
+    terminal = Terminal(Console(file=printed, width=80), foretold=(10.0, 10.0, 40.0))
+    terminal.record(ended(2, 20.0))
+    assert printed.getvalue().endswith("20 s, 80 s left\n")

@@ -63,6 +63,7 @@ def test_each_kind_of_step_is_timed_warm(
     # 60 pairs in batches of 12, two networks: 10 steps an epoch, of which 60 % are of clean pairs
     assert (planned.warmup_steps, planned.cotraining_steps) == (10, 2 * 6)
     assert planned.seconds == 10 * 0.125 + 12 * 0.25
+    assert planned.epoch_seconds == (10 * 0.125, 6 * 0.25, 6 * 0.25)
 
 
 def test_partition_and_validation_count(
@@ -73,7 +74,9 @@ def test_partition_and_validation_count(
     monkeypatch.setattr(plan._Rehearsal, "partition_step", lambda self: None)
     clock.spend(Peer, "embed", [9.0, 0.5, 0.25, 0.5], monkeypatch)
     # two partitions of 60 pairs, three validations of 20, by two networks, in batches of 12
-    assert make_plan(made).seconds == pytest.approx(2 * (2 * 60 + 3 * 20) / 12 * 0.25)
+    planned = make_plan(made)
+    assert planned.seconds == pytest.approx(2 * (2 * 60 + 3 * 20) / 12 * 0.25)
+    assert planned.epoch_seconds == pytest.approx((0.75, 3.375, 3.375), rel=0.1)  # of the warm-up validation alone
 
 
 def test_slow_steps_are_timed_once(

@@ -117,8 +117,8 @@ def _train(path: Path, config: "RunConfig", console: Console) -> None:
     from in2r.engine.train import reopen, resume_run, start_run
     from in2r.results import export_model
 
-    terminal = Terminal(console)
     folder = RunFolder(path)
+    terminal = Terminal(console, folder.foretold() if folder.exists() else ())
     try:
         if not folder.exists():
             start_run(path, config, terminal, terminal.plan)

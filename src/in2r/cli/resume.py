@@ -24,11 +24,12 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 def run(args: argparse.Namespace) -> int:
     """Resume, then write the model folder."""
+    from in2r.engine.run import RunFolder
     from in2r.engine.train import reopen, resume_run
     from in2r.results import export_model
 
     console = Console()
-    terminal = Terminal(console)
+    terminal = Terminal(console, RunFolder(args.folder).require().foretold())
     try:
         folder = resume_run(args.folder, terminal, force=args.force)
     finally:

@@ -1,6 +1,7 @@
 """What the terminal shows of a run: the plan, a progress bar, a line per epoch."""
 
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -31,10 +32,17 @@ class _Rate(ProgressColumn):
 
 
 class Terminal:
-    """A progress bar per epoch (on a terminal) and one line per finished epoch."""
+    """A progress bar per epoch (on a terminal) and one line per finished epoch.
 
-    def __init__(self, console: Console) -> None:
+    Args:
+        console: where to.
+        foretold: seconds of each epoch by the run's plan, where that was made before.
+    """
+
+    def __init__(self, console: Console, foretold: Sequence[float] = ()) -> None:
         self.console = console
+        self._foretold = foretold
+        self._took: dict[int, float] = {}
         self._progress: Progress | None = None
         self._task: TaskID | None = None
         self._begun = False
@@ -42,6 +50,7 @@ class Terminal:
 
     def plan(self, plan: "Plan") -> None:
         """Print what the run will cost."""
+        self._foretold = plan.epoch_seconds
         table = Table(show_header=False, box=None, title="Plan", title_justify="left")
         steps = [f"{plan.warmup_steps:,} on all pairs"] if plan.warmup_steps else []
         if plan.cotraining_steps:
@@ -94,8 +103,18 @@ class Terminal:
             parts.append("the pairs form one group")
         elif shares:
             parts.append(f"clean {'/'.join(shares)}{_judged_by(record)}")
-        parts.append(f"{record['seconds']:.0f} s")
-        self.console.print("  ".join(parts), highlight=False)
+        parts.append(f"{record['seconds']:.0f} s{self._left(record)}")
+        self.console.print("  ".join(parts), highlight=False, soft_wrap=True)
+
+    def _left(self, record: dict[str, Any]) -> str:
+        """Say how long the other epochs will take: as the plan has it, times how true it was so far."""
+        ended = record["epoch"]
+        left = sum(self._foretold[ended:])
+        if not left:
+            return ""
+        self._took[ended] = record["seconds"]
+        foretold = sum(self._foretold[epoch - 1] for epoch in self._took)
+        return f", {duration(left * sum(self._took.values()) / foretold)} left"
 
     def close(self) -> None:
         """Take the bar away."""

@@ -66,6 +66,8 @@ class Plan:
     """of both networks, taking the declared noise ratio for the share that is noisy"""
     seconds: float
     """estimated from a few timed steps of each kind"""
+    epoch_seconds: tuple[float, ...]
+    """of these, each epoch's"""
     memory_bytes: int
     """weights, gradients, optimisers and memories of both networks"""
     step_bytes: int
@@ -86,7 +88,7 @@ class Plan:
 def make_plan(trainer: Trainer) -> Plan:
     """Estimate a run from a few timed steps on a throw-away copy of network A; the run is not touched."""
     work = count_work(trainer.config, trainer.method, *sizes(trainer))
-    seconds = measure_rates(trainer, work).seconds(work)
+    rates = measure_rates(trainer, work)
     held = tensor_bytes(
         {f"{name}.{key}": value for name, net in trainer.nets.items() for key, value in net.state_dict().items()}
     )
@@ -98,7 +100,8 @@ def make_plan(trainer: Trainer) -> Plan:
     return Plan(
         warmup_steps=work.warmup_steps,
         cotraining_steps=work.cotraining_steps,
-        seconds=seconds,
+        seconds=rates.seconds(work),
+        epoch_seconds=_by_epoch(trainer, rates, work),
         memory_bytes=memory,
         step_bytes=working_bytes(trainer.config, trainer.data, weight_bytes=0),
         computes=f"{trainer.device}, {'float32' if trainer.nets['A'].encoder.precision is None else 'bf16'}",
@@ -106,6 +109,17 @@ def make_plan(trainer: Trainer) -> Plan:
         disk_bytes=disk,
         free_disk_bytes=free,
     )
+
+
+def _by_epoch(trainer: Trainer, rates: Rates, work: Work) -> tuple[float, ...]:
+    """Share the time of a run out to its epochs: those on all pairs take alike, and so do those of co-training."""
+    later = [trainer.method.needs_partition(epoch) for epoch in range(trainer.config.train.epochs)]
+    warmup = rates.warmup_seconds(work)
+    each = {
+        False: warmup / max(1, later.count(False)),
+        True: (rates.seconds(work) - warmup) / max(1, later.count(True)),
+    }
+    return tuple(round(each[split], 3) for split in later)
 
 
 def sizes(trainer: Trainer) -> tuple[int, int, float]:

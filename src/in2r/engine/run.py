@@ -86,6 +86,10 @@ class RunFolder:
             raise InputError(f"{self.info_file}: no {', '.join(missing)}; the file was changed since the run began")
         return dict(info)
 
+    def foretold(self) -> tuple[float, ...]:
+        """Return the seconds of each epoch by the run's plan; nothing for a run of an older in2r."""
+        return tuple((self.info().get("plan") or {}).get("epoch_seconds", ()))
+
     def write_config(self, config: RunConfig) -> None:
         """Write the resolved settings."""
         write_text(self.config_file, yaml.safe_dump(to_dict(config), sort_keys=False, allow_unicode=True))
