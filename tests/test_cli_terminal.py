@@ -111,7 +111,11 @@ def test_settings_may_come_after_an_option(capsys: pytest.CaptureFixture[str]) -
     [
         (["train", "paper", "--out", "x", "train.seed=1", "--sed=1"], "--sed=1"),
         (["train", "paper", "--out", "x", "train.seed=1", "y"], "y"),
-        (["resume", "x", "train.seed=1"], "train.seed=1"),
+        (["resume", "x", "y"], "y"),
+        (
+            ["resume", "x", "train.seed=1"],
+            "train.seed=1; a run goes on with the settings of its config.yaml (`in2r resume --help`)",
+        ),
     ],
 )
 def test_what_is_no_setting_is_refused(arguments: list[str], named: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,7 @@
-"""The one error class for mistakes that a user can mend, and a list that gathers several of them."""
+"""The one error class for mistakes that a user can mend, a list of several, a hint for a wrong name."""
 
-from collections.abc import Iterator, Sequence
+import difflib
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 KEPT = 10
@@ -51,3 +52,9 @@ class Faults:
         faults = [*self._lines, f"... and {hidden} more"] if hidden else self._lines
         more = " (not the only fault: `in2r data check` lists them)" if len(faults) > 1 else ""
         raise InputError(self._lines[0] + more, faults)
+
+
+def near(name: str, known: Iterable[str]) -> str:
+    """Return "; did you mean X?" with the known name that is most alike; nothing where none is."""
+    found = difflib.get_close_matches(name, list(known), 1)
+    return f"; did you mean {found[0]}?" if found else ""

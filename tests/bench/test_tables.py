@@ -582,7 +582,8 @@ def test_formats_are_utf8_whatever_the_terminal(folder: Path, form: str, monkeyp
     ("options", "said"),
     [
         (["--out", "table.xlsx"], "table.xlsx: the suffix must be one of .md, .csv, .tex, .json; or give --format"),
-        (["--group", "nine"], "no group nine in the grid; groups: main"),
+        (["--group", "nine"], "no group nine in the grid; groups: main\n"),
+        (["--group", "mian"], "no group mian in the grid; groups: main; did you mean main?"),
         (["--minus", "nine"], "group main has no row nine"),
     ],
 )
@@ -595,4 +596,4 @@ def test_command_says_what_is_wrong(
 
 def test_command_needs_a_grid_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "table", str(tmp_path)]) == 2
-    assert "not a grid folder (no grid.yaml); `in2r bench run` makes one" in capsys.readouterr().err
+    assert "not the folder of a grid (no grid.yaml); `in2r bench run` makes one" in capsys.readouterr().err

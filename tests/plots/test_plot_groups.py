@@ -272,10 +272,10 @@ def test_an_empty_group_is_left_out_beside_another(tmp_path: Path, caplog: pytes
 
 
 def test_unknown_or_empty_groups_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="not a grid folder"):
+    with pytest.raises(InputError, match="not the folder of a grid"):
         read_groups(tmp_path, ["K"])
     grid = write_grid(tmp_path / "grid", GRID, lambda cell: None)
-    with pytest.raises(InputError, match="no group X; groups: K, gamma, names, methods"):
+    with pytest.raises(InputError, match="no group X in the grid; groups: K, gamma, names, methods"):
         read_groups(grid, ["X"])
     with pytest.raises(InputError, match="no record of group K yet"):
         read_groups(grid, ["K"])

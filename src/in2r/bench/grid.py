@@ -18,7 +18,7 @@ from in2r.bench.paper import require_paper_rows
 from in2r.config import merge, parse_overrides, preset_file, presets, read_yaml, to_dict
 from in2r.engine.run import MOVABLE
 from in2r.engine.settings import RunConfig, resolve
-from in2r.errors import InputError
+from in2r.errors import InputError, near
 
 _GRIDS = Path(str(files("in2r").joinpath("grids")))
 
@@ -87,6 +87,14 @@ class Grid:
     cells: tuple[Cell, ...]
     folds: int
     """test folds, as `in2r eval --folds`"""
+
+    def named(self, names: Iterable[str]) -> list[Group]:
+        """Return the groups of these names; `InputError` for a name that none has."""
+        known = {group.name: group for group in self.groups}
+        for name in names:
+            if name not in known:
+                raise InputError(f"no group {name} in the grid; groups: {', '.join(known)}{near(name, known)}")
+        return [known[name] for name in names]
 
 
 def read_grid(file: str | Path, overrides: Iterable[str] = ()) -> dict[str, Any]:

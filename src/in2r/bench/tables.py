@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from in2r.bench.compare import RANKED, SINGLE, Block, Line, Run, make_blocks
-from in2r.bench.grid import Cell, Grid, Group, Row, cell_config, expand, read_grid
+from in2r.bench.folder import GridFolder
+from in2r.bench.grid import Cell, Grid, Group, Row, cell_config
 from in2r.bench.paper import PaperFigure, paper_figure
 from in2r.bench.protocols import RESULT, forced, require_form
 from in2r.bench.records import Record, read_records, require_settings
@@ -39,27 +40,22 @@ def read_tables(folder: Path, groups: Sequence[str] = (), minus: str | None = No
     Raises:
         InputError: not a grid folder, no such group or label, or a record that is not of the grid's settings.
     """
-    file = folder / "grid.yaml"
-    if not file.is_file():
-        raise InputError(f"{folder}: not a grid folder (no grid.yaml); `in2r bench run` makes one")
-    return make_tables(expand(read_grid(file), str(file)), read_records(folder / "records"), groups, minus)
+    grid = GridFolder(folder)
+    return make_tables(grid.grid(), read_records(grid.records), groups, minus)
 
 
 def make_tables(
     grid: Grid, records: Mapping[str, Record], groups: Sequence[str] = (), minus: str | None = None
 ) -> list[Table]:
     """Make a grid's tables; see `read_tables`."""
-    known = {group.name: group for group in grid.groups}
-    for name in groups:
-        if name not in known:
-            raise InputError(f"no group {name} in the grid; groups: {', '.join(known)}")
+    wanted = grid.named(groups) if groups else grid.groups
     configs = {cell.name: cell_config(cell) for cell in grid.cells}
     runs = {}
     for cell in grid.cells:
         if cell.name in records:
             runs[cell.name] = read_run(records[cell.name], cell, configs[cell.name])
     strangers = tuple(sorted(records.keys() - configs.keys()))
-    return [_table(known[name], configs, runs, minus, strangers) for name in groups or known]
+    return [_table(group, configs, runs, minus, strangers) for group in wanted]
 
 
 def read_run(record: Record, cell: Cell, config: RunConfig) -> Run:

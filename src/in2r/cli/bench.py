@@ -100,17 +100,12 @@ def run_grid(args: argparse.Namespace) -> int:
 def _others(folder: "GridFolder", groups: list[str], seeds: list[int]) -> set[str]:
     """Return the cells that are not asked for by group or seed."""
     grid = folder.grid()
-    known = {group.name: {name for row in group.rows for name in row.cells.values()} for group in grid.groups}
-    for name in groups:
-        if name not in known:
-            raise InputError(f"--group {name}: the grid has {', '.join(known)}")
+    chosen = {name for group in grid.named(groups) for row in group.rows for name in row.cells.values()}
     for seed in seeds:
         if seed not in {cell.seed for cell in grid.cells}:
             raise InputError(f"--seed {seed}: no cell of the grid has it")
     return {
-        cell.name
-        for cell in grid.cells
-        if (groups and not any(cell.name in known[name] for name in groups)) or (seeds and cell.seed not in seeds)
+        cell.name for cell in grid.cells if (groups and cell.name not in chosen) or (seeds and cell.seed not in seeds)
     }
 
 

@@ -95,6 +95,8 @@ def run_check(args: argparse.Namespace) -> int:
             split_seed=args.split_seed,
         )
     except InputError as error:
+        if len(error.faults) == 1:
+            raise
         report = CheckReport(args.path)
         report.refuse(error)
         _print_report(report, console)

@@ -76,7 +76,9 @@ def _parse(argv: Sequence[str] | None, args: argparse.Namespace) -> None:
     _, rest = parser.parse_known_args(argv, args)
     unknown = [text for text in rest if "overrides" not in args or text.startswith("-") or "=" not in text]
     if unknown:
-        parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+        settings = args.verb == "resume" and any("=" in text for text in unknown)
+        hint = "; a run goes on with the settings of its config.yaml (`in2r resume --help`)" if settings else ""
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
     if rest:
         args.overrides = [*args.overrides, *rest]
 

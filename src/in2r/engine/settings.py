@@ -1,6 +1,5 @@
 """All settings of a run: `in2r config show` prints them with their defaults and reasons."""
 
-import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,7 +7,7 @@ from typing import Any, Literal
 
 from in2r.build import ModelConfig
 from in2r.config import fill, key, merge, parse_overrides, preset_file, presets, read_yaml
-from in2r.errors import InputError
+from in2r.errors import InputError, near
 from in2r.methods import MethodConfig
 from in2r.methods.in2r import In2rConfig
 
@@ -195,9 +194,7 @@ def _source(source: str | Path | None) -> dict[str, Any]:
 
 def _preset(name: Any, fault: str) -> dict[str, Any]:
     if name not in presets():
-        near = difflib.get_close_matches(str(name), presets(), 1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        raise InputError(f"{fault}; presets: {', '.join(presets())}{hint}")
+        raise InputError(f"{fault}; presets: {', '.join(presets())}{near(str(name), presets())}")
     return read_yaml(preset_file(name))
 
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from in2r.bench.grid import Group, Row, cell_config, expand
+from in2r.bench.folder import GridFolder
+from in2r.bench.grid import Group, Row, cell_config
 from in2r.bench.protocols import NOISE, require_form
 from in2r.bench.records import Record, read_record, read_records
 from in2r.bench.tables import read_run
-from in2r.config import read_yaml
 from in2r.engine.run import RunFolder
 from in2r.engine.settings import RunConfig
 from in2r.errors import InputError
@@ -185,26 +185,21 @@ def read_groups(grid: str | Path, names: Iterable[str]) -> list[GroupRecords]:
         InputError: no grid folder, no such group, no record of any of them, or a record that is damaged or of other
             settings. A group without a record is said and left out.
     """
-    file = Path(grid) / "grid.yaml"
-    if not file.is_file():
-        raise InputError(f"{grid}: not a grid folder (no grid.yaml); `in2r bench run` makes one")
-    wanted = expand(read_yaml(file), str(file))
-    groups = {group.name: group for group in wanted.groups}
+    folder = GridFolder(grid)
+    wanted = folder.grid()
     by_name = {cell.name: cell for cell in wanted.cells}
-    records = read_records(Path(grid) / "records")
+    records = read_records(folder.records)
     found, empty = [], []
-    for name in names:
-        if name not in groups:
-            raise InputError(f"{file}: no group {name}; groups: {', '.join(groups)}")
-        cells = {cell for row in groups[name].rows for cell in row.cells.values()}
+    for group in wanted.named(names):
+        cells = {cell for row in group.rows for cell in row.cells.values()}
         configs = {cell: cell_config(by_name[cell]) for cell in sorted(cells)}
         own = {cell: records[cell] for cell in configs if cell in records}
         for cell, record in own.items():
             read_run(record, by_name[cell], configs[cell])
         if own:
-            found.append(GroupRecords(groups[name], own, configs))
+            found.append(GroupRecords(group, own, configs))
         else:
-            empty.append(name)
+            empty.append(group.name)
     if not found:
         raise InputError(f"{grid}: no record of group {', '.join(empty)} yet; `in2r bench run` makes them")
     if empty:
