@@ -17,7 +17,8 @@ from workload import Workload
 
 from in2r.data.tokenizer import tokenize
 from in2r.data.vocabulary import Vocabulary
-from in2r.encoders import MLP, DualEncoder
+from in2r.encoders import DualEncoder
+from in2r.layers import MLP
 from in2r.losses import rectification_loss, sce_loss, soft_target, triplet_loss
 from in2r.methods.in2r import In2rConfig
 from in2r.pooling import GPO

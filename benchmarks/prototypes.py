@@ -16,7 +16,7 @@ from torch.nn.functional import normalize
 
 from in2r.encode import encode_images, encode_texts
 from in2r.engine.run import RunFolder
-from in2r.engine.scoring import make_partition, score_pairs
+from in2r.engine.scoring import judge_pairs, score_pairs
 from in2r.engine.train import reopen
 from in2r.errors import InputError
 from in2r.methods import build_method
@@ -45,7 +45,7 @@ def measure(folder: RunFolder, k: int) -> list[str]:
     judged, v, u = {}, {}, {}
     for name, encoder in load_best(folder, setup).encoders.items():
         losses = score_pairs(encoder, data, method.sample_losses, config.partition, config.train.seed)
-        judged[name] = make_partition(losses[config.partition.loss], data.pairs, len(own), config.partition)
+        judged[name] = judge_pairs(losses, data.pairs, len(own), config.partition).partition
         v[name] = encode_images(encoder, data.images, setup.device).cpu()
         u[name] = encode_texts(encoder, data.texts, setup.device).cpu()
     generator = torch.Generator().manual_seed(0)

@@ -14,7 +14,7 @@ import torch
 from sides import Ours, Plain, different_images, draw, search
 from timing import compare, device_mb, in_turns, operators, seconds
 from torch import Tensor, nn
-from workload import CAPTIONS, CLEAN, Workload, embeddings
+from workload import CAPTIONS, CLEAN, Size, Workload, embeddings
 
 from in2r.encode import encode_images, encode_texts
 from in2r.engine.order import EpochOrder
@@ -114,12 +114,13 @@ class Rows:
 
     def epoch(self) -> list[Row]:
         """One epoch of both networks at 60 % noise."""
-        steps = self._epoch_steps()
+        clean = int(self.work.clean.sum()) if self.size.whole else round(CLEAN * self.size.train * CAPTIONS)
+        steps = epoch_steps(clean, self.size.batch)
         if self.size.whole:
             times = in_turns(self.ours.epoch, self.plain.epoch, self.repeat, self.device)
             how = "run whole"
         else:
-            times, how = self._composed(steps), "composed of the measured parts"
+            times, how = composed_epoch(self.done, self.size, steps), "composed of the measured parts"
         pairs, scored = self.size.train * CAPTIONS, self.size.scored
         parts = [
             (self._step_products(), steps),
@@ -131,31 +132,6 @@ class Rows:
         limit = {name: sum(one[name] for one in found) for name in found[0]}
         what = f"epoch, {pairs:,} pairs, {steps} steps ({how})"
         return [{"what": what, **times, **limit}]
-
-    def _epoch_steps(self) -> int:
-        """Steps of both networks."""
-        pairs = self.size.train * CAPTIONS
-        clean = int(self.work.clean.sum()) if self.size.whole else round(CLEAN * pairs)
-        return 2 * len(EpochOrder(torch.arange(clean), torch.arange(0), self.size.batch, 0))
-
-    def _composed(self, steps: int) -> Row:
-        """Times of an epoch from its measured parts; the mixtures are fitted to as many losses as an epoch has."""
-        count = self.size.train * CAPTIONS
-        torch.manual_seed(0)
-        losses = {name: torch.randn(count).abs() + (torch.rand(count) < 0.5) * 3 for name in ("sce", "triplet-mean")}
-        cpu = torch.device("cpu")
-        fits = {"ours": seconds(lambda: Ours.fit(losses), cpu), "plain": seconds(lambda: Plain.fit(losses), cpu)}
-        result = {}
-        for number, clock in enumerate(("seconds", "cpu_seconds")):
-            sides = {}
-            for side in ("ours", "plain"):
-                step, partition, validation = (
-                    self.done[name][clock][f"{side}_median"] for name in ("step", "partition", "validation")
-                )
-                scored = 2 * (partition * self.size.train / self.size.scored + fits[side][number])
-                sides[side] = [steps * step + scored + validation]
-            result[clock] = compare(sides["ours"], sides["plain"])
-        return result
 
     def profile(self) -> Row:
         """The largest operators of a step of both sides."""
@@ -189,6 +165,37 @@ class Rows:
         if self.work.vocabulary is None:
             return torch.ones(images * CAPTIONS, dtype=torch.int64)
         return torch.as_tensor(np.diff(self.work.texts.offsets)[: images * CAPTIONS])
+
+
+def epoch_steps(clean: int, batch: int) -> int:
+    """Steps of both networks in an epoch with so many clean pairs."""
+    return 2 * len(EpochOrder(torch.arange(clean), torch.arange(0), batch, 0))
+
+
+def composed_epoch(done: dict[str, Row], size: Size, steps: int) -> Row:
+    """Times of an epoch from its measured parts; the mixtures are fitted to as many losses as an epoch has.
+
+    Args:
+        done: the rows step, partition and validation.
+        size: what they were measured at.
+        steps: of both networks.
+    """
+    count = size.train * CAPTIONS
+    torch.manual_seed(0)
+    losses = {name: torch.randn(count).abs() + (torch.rand(count) < 0.5) * 3 for name in ("sce", "triplet-mean")}
+    cpu = torch.device("cpu")
+    fits = {"ours": seconds(lambda: Ours.fit(losses), cpu), "plain": seconds(lambda: Plain.fit(losses), cpu)}
+    result = {}
+    for number, clock in enumerate(("seconds", "cpu_seconds")):
+        sides = {}
+        for side in ("ours", "plain"):
+            step, partition, validation = (
+                done[name][clock][f"{side}_median"] for name in ("step", "partition", "validation")
+            )
+            scored = 2 * (partition * size.train / size.scored + fits[side][number])
+            sides[side] = [steps * step + scored + validation]
+        result[clock] = compare(sides["ours"], sides["plain"])
+    return result
 
 
 def same_ranks(images: int, dim: int) -> Row:

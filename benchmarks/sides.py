@@ -13,7 +13,7 @@ from in2r.engine.device import resolve_precision
 from in2r.engine.evaluation import evaluate_split
 from in2r.engine.health import Means, record_step
 from in2r.engine.order import EpochOrder
-from in2r.engine.scoring import estimate_noise_rates, make_partition, score_pairs
+from in2r.engine.scoring import judge_pairs, score_pairs
 from in2r.engine.settings import PartitionConfig
 from in2r.methods import Batch, Peer
 from in2r.methods.in2r import In2r
@@ -113,8 +113,7 @@ class Ours(Side):
     def fit(losses: dict[str, Tensor]) -> None:
         """Mixtures of an epoch's losses, as the engine fits them."""
         count = len(losses["sce"])
-        make_partition(losses["sce"], torch.arange(count), count, PARTITION)
-        estimate_noise_rates(losses, PARTITION)
+        judge_pairs(losses, torch.arange(count), count, PARTITION)
 
     def validate(self) -> Rows:
         split, texts = self.work.dev()

@@ -1,10 +1,7 @@
 """Clocks: two versions in turns, single products, a profile of the operators."""
 
 import argparse
-import platform
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from os import cpu_count
@@ -15,7 +12,8 @@ import torch
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
-from in2r.engine.device import resolve_device
+from in2r.engine.device import device_name, resolve_device
+from in2r.engine.run import versions
 from in2r.errors import InputError
 
 Call = Callable[[], Any]
@@ -136,12 +134,4 @@ def new_file(text: str) -> Path:
 
 def machine(device: torch.device) -> dict[str, Any]:
     """The processor's model name and its cores, and the card."""
-    name = platform.processor()
-    if sys.platform == "darwin":
-        command = ["sysctl", "-n", "machdep.cpu.brand_string"]
-        name = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
-    elif Path("/proc/cpuinfo").is_file():
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        name = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), name)
-    card = torch.cuda.get_device_name(device) if device.type == "cuda" else None
-    return {"cpu": name, "cores": cpu_count(), "card": card}
+    return {"cpu": versions()["cpu"], "cores": cpu_count(), "card": device_name(device)}

@@ -128,14 +128,13 @@ def test_an_epoch_that_is_composed_needs_its_parts(monkeypatch, capsys):
 
 
 def test_a_composed_epoch_is_the_sum_of_its_parts():
-    measured = rows_module.Rows.__new__(rows_module.Rows)
-    measured.size = replace(SIZES["toy"], batch=128, train=29000, scored=200)
+    size = replace(SIZES["toy"], batch=128, train=29000, scored=200)
     parts = {"step": (2.0, 20.0), "partition": (3.0, 30.0), "validation": (5.0, 50.0)}
     times = {name: {"ours_median": ours, "plain_median": other} for name, (ours, other) in parts.items()}
-    measured.done = {name: {"seconds": found, "cpu_seconds": found} for name, found in times.items()}
-    steps = measured._epoch_steps()
-    assert steps == 2 * 454  # 58,000 clean pairs in batches of 128, both networks
-    found = measured._composed(steps)["seconds"]
+    done = {name: {"seconds": found, "cpu_seconds": found} for name, found in times.items()}
+    steps = rows_module.epoch_steps(58_000, size.batch)
+    assert steps == 2 * 454  # both networks
+    found = rows_module.composed_epoch(done, size, steps)["seconds"]
     ours, other = 908 * 2 + 2 * 145 * 3 + 5, 908 * 20 + 2 * 145 * 30 + 50
     assert ours < found["ours_median"] < ours + 60  # the mixtures take their time too
     assert other < found["plain_median"] < other + 60

@@ -104,12 +104,14 @@ def test_every_recall_and_rank_is_shown() -> None:
 def test_the_worst_pairs_fit_in_80_columns(tmp_path: Path) -> None:
     image, caption = "COCO_val2014_000000391895.jpg", " ".join(f"word{number}" for number in range(40))
     file = tmp_path / "scores.csv"
-    row = f"1234567,{image},0.123,0.456,0.789,{caption}"
-    file.write_text(f"pair,image_id,clean_prob,clean_prob_A,clean_prob_B,caption\n{row}\n")
+    place = "train_caps.txt line 1234567"
+    row = f"0,{image},0.123,0.456,0.789,{place},{caption}"
+    file.write_text(f"pair,image_id,clean_prob,clean_prob_A,clean_prob_B,place,caption\n{row}\n")
     printed = shown(score.worst_pairs(file, 1))
-    for whole in ("clean", "probability", "1234567", "0.123", "0.456", "0.789"):
+    for whole in ("clean", "prob.", "0.123", "0.456", "0.789"):
         assert f" {whole} " in printed, whole
     cells = [[cell.strip() for cell in line.split("│")] for line in printed.splitlines() if line.startswith("│")]
+    assert " ".join(line[1] for line in cells if line[1]) == place
     assert "".join(line[2] for line in cells) == image
     assert " ".join(line[-2] for line in cells) == caption
 
@@ -169,13 +171,17 @@ def test_a_noise_rate_is_said_with_what_it_is_worth() -> None:
         "clean probabilities of network B: the sce losses form one group; trust only the order",
     ]
     rate, weak = score.noise_rate(summary((0.0, 0.0), (0, 0), 179, None))  # 40 + a quarter of 560 is 180
-    assert rate.startswith("noise rate: not known")
+    assert rate == "noise rate: not known: the model is too weak to tell (the pairs' losses form one group)"
     assert weak.startswith("WEAK MODEL: dev rSum 179.0 (by chance 40.0, at most 600)")
+    assert score.noise_rate(summary((0.0, 0.0), (1, 1), 400, None)) == [
+        "noise rate: near 0, as far as this model can tell (the pairs' losses form one group)",
+        "clean probabilities of network A and B: the sce losses form one group; trust only the order",
+    ]
 
 
 def test_brackets_in_captions_are_no_markup(tmp_path: Path) -> None:
     file = tmp_path / "scores.csv"
-    file.write_text("pair,image_id,clean_prob,clean_prob_A,clean_prob_B,caption\n0,[/i],0,0,0,[red]x\\[/blue]\n")
+    file.write_text("image_id,clean_prob,clean_prob_A,clean_prob_B,place,caption\n[/i],0,0,0,[a],[red]x\\[/blue]\n")
     printed = io.StringIO()
     Console(file=printed, width=200).print(score.worst_pairs(file, 1))
     assert r"[red]x\[/blue]" in printed.getvalue()

@@ -17,7 +17,9 @@ from in2r.cli import main as cli
 from in2r.cli import train
 from in2r.cli.show import Terminal
 from in2r.engine.residency import Residency
+from in2r.engine.run import RunFolder
 from in2r.engine.settings import load_config
+from tiny_run import make_data
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(in2r.__file__).parents[1])}
 
@@ -76,6 +78,59 @@ def test_an_interrupt_says_what_goes_on(
     assert capsys.readouterr().err == f"in2r: interrupted{expected}\n"
 
 
+# --- a standard output that nobody reads
+
+
+def unread(*arguments: str) -> tuple[bytes, int, bytes]:
+    """Run a verb, read its first line, close the pipe, and wait; return that line, exit status, standard error."""
+    command = [sys.executable, "-m", "in2r.cli.main", *arguments]
+    environment = {**ENVIRONMENT, "COLUMNS": "80"}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        assert child.stderr is not None
+        line = child.stdout.readline()
+        child.stdout.close()
+        said = child.stderr.read()
+    return line, child.returncode, said
+
+
+def test_training_goes_on_when_nobody_reads_its_lines(tmp_path: Path) -> None:
+    data = make_data(tmp_path / "data")
+    small = ("data.caption_vectors=vecs", "model.dim=8", "train.epochs=2", "train.device=cpu")
+    line, status, said = unread("train", "sce", f"data.path={data}", *small, "--out", str(tmp_path / "run"))
+    assert line == b"reading the data, timing a few steps ...\n"
+    assert (status, said) == (0, b"")
+    assert len(RunFolder(tmp_path / "run").records()) == 2
+    assert (tmp_path / "run" / "model").is_dir()
+
+
+def test_a_finished_run_says_so_and_a_test_is_proposed_where_there_is_a_split_for_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, run = make_data(tmp_path / "data"), str(tmp_path / "run")
+    small = ("data.caption_vectors=vecs", "model.dim=8", "train.epochs=1", "train.device=cpu")
+    assert cli.main(["train", "sce", f"data.path={data}", *small, "--out", run]) == 0
+    last = f"model: {run}/model   test it: in2r eval {run}"
+    assert capsys.readouterr().out.splitlines()[-1] == last
+    assert cli.main(["resume", run]) == 0
+    assert capsys.readouterr().out.splitlines() == ["was finished before: nothing is trained", last]
+    for file in data.glob("test_*"):
+        file.unlink()
+    other = str(tmp_path / "other")
+    assert cli.main(["train", "sce", f"data.path={data}", *small, "--out", other]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == f"model: {other}/model"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "first"),
+    [(("config", "show"), b"data "), (("config", "show", "--yaml"), b"data:\n"), (("--help",), b"usage: in2r ")],
+)
+def test_a_verb_that_prints_ends_quietly_when_nobody_reads_on(arguments: tuple[str, ...], first: bytes) -> None:
+    line, status, said = unread(*arguments)
+    assert line.startswith(first)
+    assert (status, said) == (0, b"")
+
+
 # --- settings without a preset
 
 
@@ -104,6 +159,15 @@ def test_settings_may_come_after_an_option(capsys: pytest.CaptureFixture[str]) -
     assert "  seed: 7\n" in said
     assert "  dim: 8\n" in said
     assert "  epochs: 4\n" in said
+
+
+def test_what_differs_from_the_paper_is_shown_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["config", "show", "tuned", "model.dim=8", "--changed"]) == 0
+    said = capsys.readouterr().out
+    shown = [line.split()[:2] for line in said.splitlines() if line.startswith(("model.", "partition.", "train."))]
+    assert shown == [["model.dim", "8"], ["partition.loss", "auto"]]
+    assert cli.main(["config", "show", "paper", "--changed"]) == 0
+    assert capsys.readouterr().out == ""
 
 
 @pytest.mark.parametrize(

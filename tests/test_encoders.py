@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from in2r.encoders import Centering, DualEncoder, RegionEncoder, VectorEncoder, WordEncoder, unit_norm
+from in2r.encoders import DualEncoder, RegionEncoder, VectorEncoder, WordEncoder
+from in2r.layers import Centering, unit_norm
 
 REFERENCE = {k: torch.from_numpy(v) for k, v in np.load(Path(__file__).parent / "data" / "encoders.npz").items()}
 LOOSE = {"rtol": 1e-5, "atol": 1e-6}
@@ -26,14 +27,14 @@ def generator(seed=0):
 
 @pytest.fixture
 def region_encoder():
-    encoder = RegionEncoder(40, 32)
+    encoder = RegionEncoder(40, 32, 16)
     encoder.load_state_dict(parameters("image_encoder"))
     return encoder.eval()
 
 
 @pytest.fixture
 def word_encoder():
-    encoder = WordEncoder(50, 20, 32)
+    encoder = WordEncoder(50, 20, 32, 16)
     encoder.load_state_dict(parameters("text_encoder"))
     return encoder.eval()
 
@@ -100,7 +101,7 @@ def test_padding_has_no_influence(case, training):
     assert torch.equal(*results)
 
 
-@pytest.mark.parametrize("make", [lambda: RegionEncoder(40, 32), vector_encoder])
+@pytest.mark.parametrize("make", [lambda: RegionEncoder(40, 32, 16), vector_encoder])
 def test_regions_may_be_masked_anywhere(make):
     torch.manual_seed(0)
     encoder = make().eval()
@@ -130,7 +131,7 @@ def test_one_region_per_image(region_encoder):
 
 @pytest.mark.parametrize("mask", [None, torch.ones(1, 1, dtype=torch.bool)])
 def test_a_single_row_can_be_trained_on(mask):
-    encoder = RegionEncoder(40, 32)
+    encoder = RegionEncoder(40, 32, 16)
     before = encoder.mlp.bns[0].running_mean.clone()
     embedding = encoder(REGIONS[:1, :1], mask)
     embedding[0, 0].backward()
@@ -158,7 +159,7 @@ def test_gradients_are_finite_and_reach_every_parameter(case):
 
 
 def test_initial_values():
-    encoder = WordEncoder(30, 20, 32)
+    encoder = WordEncoder(30, 20, 32, 16)
     words = encoder.embed.weight
     assert words[0].eq(0).all()
     assert 0.09 < words.abs().max() <= 0.1
@@ -166,18 +167,17 @@ def test_initial_values():
     assert 0.9 * bound < encoder.fc.weight.abs().max() <= bound
     assert encoder.fc.bias.eq(0).all()
     assert encoder.mlp.layers[0].out_features == 16
-    assert RegionEncoder(40, 32, hidden=5).mlp.layers[0].out_features == 5
 
 
 def test_pretrained_word_vectors():
     vectors = torch.randn(30, 20, generator=generator())
-    assert torch.equal(WordEncoder(30, 20, 32, pretrained=vectors).embed.weight, vectors)
+    assert torch.equal(WordEncoder(30, 20, 32, 16, pretrained=vectors).embed.weight, vectors)
     with pytest.raises(ValueError, match="word vectors: expected words × dim = 30×20, found 29×20"):
-        WordEncoder(30, 20, 32, pretrained=vectors[1:])
+        WordEncoder(30, 20, 32, 16, pretrained=vectors[1:])
 
 
 def test_gpo_arguments_are_passed_on():
-    encoder = RegionEncoder(40, 32, gpo={"position_dim": 8, "temperature": 0.5})
+    encoder = RegionEncoder(40, 32, 16, gpo={"position_dim": 8, "temperature": 0.5})
     assert encoder.gpool.gru.input_size == 8
     assert encoder.gpool.temperature == 0.5
 
@@ -205,7 +205,7 @@ def test_unit_norm_is_finite_at_any_scale(dtype, scale):
 
 def dual(center=False):
     torch.manual_seed(0)
-    return DualEncoder(VectorEncoder(40, 32), WordEncoder(50, 20, 32), center=center)
+    return DualEncoder(VectorEncoder(40, 32), WordEncoder(50, 20, 32, 16), center=center)
 
 
 def test_dual_encoder_uses_each_side_for_its_own():
@@ -220,14 +220,14 @@ def test_dual_encoder_refuses_two_dimensions():
 
 
 def test_centering_subtracts_the_batch_mean_in_training():
-    centering = Centering(2, momentum=0.5)
+    centering = Centering(2)
     embeddings = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
     half = 0.5**0.5
     torch.testing.assert_close(centering(embeddings), torch.tensor([[half, -half], [-half, half]]))
-    torch.testing.assert_close(centering.running_mean, torch.tensor([0.25, 0.25]))
+    torch.testing.assert_close(centering.running_mean, torch.tensor([0.05, 0.05]))  # a tenth of the way
     alone = centering(embeddings[:1])  # its own mean would leave nothing
-    torch.testing.assert_close(alone, unit_norm(torch.tensor([[0.75, -0.25]])))
-    torch.testing.assert_close(centering.running_mean, torch.tensor([0.25, 0.25]))
+    torch.testing.assert_close(alone, unit_norm(torch.tensor([[0.95, -0.05]])))
+    torch.testing.assert_close(centering.running_mean, torch.tensor([0.05, 0.05]))
 
 
 def test_centred_embeddings_do_not_depend_on_the_batch_in_evaluation():

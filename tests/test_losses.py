@@ -218,6 +218,16 @@ def test_prototype_contrast_compares_rows_only():
     assert gradcheck(lambda a, b: prototype_contrast_loss(a, b, 0.5), (image.requires_grad_(), text))
 
 
+def test_an_absent_prototype_is_no_negative():
+    image, text = random_sims(4), random_sims(4, 1)
+    kept = torch.tensor([0, 1, 3])
+    each = prototype_contrast_loss(image, text, reduction="none", ignore=torch.arange(4) == 2)
+    alone = prototype_contrast_loss(image[kept][:, kept], text[kept][:, kept], reduction="none")
+    torch.testing.assert_close(each[kept], alone)
+    with pytest.raises(ValueError, match=r"one shape, got \(4, 4\) and \(3, 3\)"):
+        prototype_contrast_loss(image, text[:3, :3])
+
+
 # All of them
 
 LOSSES = {
@@ -299,3 +309,18 @@ class TestEveryLoss:
 def test_wrong_arguments_are_named(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        lambda s: sce_loss(s, temperature=0.0),
+        lambda s: sce_loss(s, epsilon=0.0),
+        lambda s: soft_target(s, s, -1.0),
+        lambda s: rectification_loss(s, s, s, temperature=0.0),
+        lambda s: prototype_contrast_loss(s, s, epsilon=-1.0),
+    ],
+)
+def test_values_out_of_range_are_refused(loss):
+    with pytest.raises(ValueError, match="must be positive, got"):
+        loss(random_sims(3))

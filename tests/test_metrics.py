@@ -6,21 +6,16 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.metrics import precision_score, recall_score, roc_auc_score
 
 from in2r import metrics
 from in2r.metrics import (
-    auroc,
     chance_recalls,
-    five_folds,
     fold_mean,
-    is_collapsed,
-    mean_pairwise_cosine,
-    precision_recall,
     ranks_from_embeddings,
     ranks_from_similarity,
     recall_at_k,
     recalls_from_ranks,
+    split_folds,
 )
 
 REFERENCE = np.load(Path(__file__).parent / "data" / "metrics.npz")
@@ -294,7 +289,7 @@ def test_whole_numbers_and_half_precision_are_similarities_too():
         assert t2i.tolist() == [0, 0]
 
 
-# Folds
+# Chance
 
 
 def test_chance_by_hand():
@@ -314,16 +309,27 @@ def test_chance_is_what_random_orders_have_on_average():
         assert np.mean([row[name] for row in drawn]) == pytest.approx(expected, rel=0.05)
 
 
+def test_chance_leaves_out_images_without_captions_as_recall_does():
+    """Images 2 and 3 own nothing: the others find one of three captions among the first ten for certain."""
+    chance, found = chance_recalls([0, 0, 1], 4), recall_at_k(np.zeros((4, 3)), [0, 0, 1])
+    assert chance["i2t_r1"] == pytest.approx(100 * (2 / 3 + 1 / 3) / 2)
+    assert chance["i2t_r10"] == found["i2t_r10"] == 100
+    assert chance["t2i_r1"] == 25  # as candidates they count
+
+
+# Folds
+
+
 def test_folds_are_contiguous_and_count_captions_within_the_fold():
     owner = np.repeat(np.arange(10), [1, 2, 3, 1, 2, 3, 1, 2, 3, 2])
     images, captions = np.arange(10.0)[:, None], np.arange(20.0)[:, None]
     seen = []
-    for v, u, local in five_folds(images, captions, owner):
+    for v, u, local in split_folds(images, captions, owner, 5):
         assert len(v) == 2
         np.testing.assert_array_equal(v[local][:, 0], owner[u[:, 0].astype(int)])
         seen += u[:, 0].tolist()
     assert seen == list(range(20))
-    tensors = list(five_folds(torch.from_numpy(images), torch.from_numpy(captions), owner, folds=3))
+    tensors = list(split_folds(torch.from_numpy(images), torch.from_numpy(captions), owner, 3))
     assert [len(v) for v, _, _ in tensors] == [3, 3, 4]
     assert sum(len(u) for _, u, _ in tensors) == 20
 
@@ -331,65 +337,12 @@ def test_folds_are_contiguous_and_count_captions_within_the_fold():
 def test_fold_mean_averages_everything():
     owner = np.arange(100) // 5
     v, u = unit_embeddings(20, owner, 4, noise=1.0)
-    folds = [recalls_from_ranks(*ranks_from_embeddings(*part)) for part in five_folds(v, u, owner)]
+    folds = [recalls_from_ranks(*ranks_from_embeddings(*part)) for part in split_folds(v, u, owner, 5)]
     mean = fold_mean(folds)
     assert mean["t2i_medr"] == np.mean([f["t2i_medr"] for f in folds])
     assert mean["i2t_r1"] == pytest.approx(np.mean([f["i2t_r1"] for f in folds]))
     assert mean["rsum"] == pytest.approx(sum(mean[f"{d}_r{k}"] for d in ("i2t", "t2i") for k in (1, 5, 10)))
     assert list(mean) == list(folds[0])
-
-
-# Collapse
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_mean_pairwise_cosine_equals_the_pairwise_mean(seed):
-    v, _ = unit_embeddings(30, np.zeros(1, dtype=int), 5, seed)
-    full = v.astype(np.float64) @ v.T
-    expected = (full.sum() - np.trace(full)) / (30 * 29)
-    assert mean_pairwise_cosine(v) == pytest.approx(expected, abs=1e-6)
-    assert mean_pairwise_cosine(torch.from_numpy(v)) == pytest.approx(expected, abs=1e-6)
-    assert not is_collapsed(v)
-
-
-def test_collapse_is_seen_through_rounding_but_a_narrow_cone_is_none():
-    one = np.full((50, 16), 0.25, dtype=np.float32)
-    assert is_collapsed(one + np.float32(1e-7) * np.arange(50, dtype=np.float32)[:, None] / 50)
-    cone = one + np.random.default_rng(0).normal(size=(50, 16)).astype(np.float32) * np.float32(0.02)
-    cone /= np.linalg.norm(cone, axis=1, keepdims=True)
-    assert mean_pairwise_cosine(cone) > 0.99
-    assert not is_collapsed(cone)
-    assert is_collapsed(cone, bound=0.99)
-    assert not is_collapsed(one[:1])
-    assert math.isnan(mean_pairwise_cosine(one[:1]))
-
-
-# Scores that should single out pairs
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 5), st.booleans()), min_size=1, max_size=40))
-def test_auroc_equals_sklearn_with_ties(pairs):
-    scores, positive = np.array([p[0] for p in pairs]) / 7, np.array([p[1] for p in pairs])
-    if positive.all() or not positive.any():
-        assert math.isnan(auroc(scores, positive))
-    else:
-        assert auroc(scores, positive) == pytest.approx(roc_auc_score(positive, scores), abs=1e-12)
-
-
-def test_auroc_by_hand():
-    # Positives 0.9, 0.5; negatives 0.5, 0.1: three wins and a tie of four comparisons.
-    assert auroc([0.9, 0.5, 0.5, 0.1], [True, True, False, False]) == 0.875
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=30))
-def test_precision_and_recall_equal_sklearn(pairs):
-    predicted, truth = np.array(pairs).T
-    precision, recall = precision_recall(predicted, truth)
-    expected = precision_score(truth, predicted, zero_division=np.nan)
-    assert precision == pytest.approx(expected, nan_ok=True)
-    assert recall == pytest.approx(recall_score(truth, predicted, zero_division=np.nan), nan_ok=True)
 
 
 # Messages
@@ -414,9 +367,14 @@ NAN_ROW = np.array([[1.0, 0.0], [np.nan, 0.0]])
             lambda: ranks_from_embeddings(np.eye(2), np.eye(3), [0, 1, 1]),
             r"images \(2, 2\) and captions \(3, 3\)",
         ),
-        (lambda: list(five_folds(np.eye(2), np.eye(2), [0, 1])), "cannot make 5 folds of 2 images"),
+        (lambda: list(split_folds(np.eye(2), np.eye(2), [0, 1], 5)), "cannot make 5 folds of 2 images"),
     ],
 )
 def test_wrong_arguments_are_named(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_owners_are_integers():
+    with pytest.raises(ValueError, match="image_of_caption is float64, expected integers"):
+        recall_at_k(np.eye(2), [0.0, 1.7])

@@ -21,6 +21,7 @@ from in2r.model import RetrievalModel, save_model
 WORDS = Vocabulary.build(["a red dog runs", "two cats sit on a mat", "the old man reads"], min_count=1)
 VECTOR_INPUTS = Inputs(8, "vectors", 6)
 WORD_INPUTS = Inputs(8, "words", len(WORDS))
+INPUTS = {"image_dim": 8, "text": "vectors", "text_dim": 6}
 
 
 def networks(inputs: Inputs, model: ModelConfig) -> dict[str, DualEncoder]:
@@ -131,6 +132,9 @@ def test_blocks_make_no_difference(vectors: Path, monkeypatch: pytest.MonkeyPatc
     assert model.encode_images(images(7), out=out) is out
     with pytest.raises(InputError, match=r"`out`: shape \(7, 8\), dtype int64; expected \(7, 8\), float32"):
         model.encode_images(images(7), out=np.zeros((7, 8), np.int64))
+    for wrong in ([], np.broadcast_to(np.float32(0), (7, 8))):
+        with pytest.raises(InputError, match="`out`: expected an array that can be written to"):
+            model.encode_images(images(7), out=wrong)  # type: ignore[arg-type]
     np.testing.assert_allclose(out, whole, atol=1e-6)
     with pytest.raises(InputError, match=r"row 3 .* holds NaN"):
         model.encode_images(NAN)
@@ -148,9 +152,9 @@ HUGE[2] = 3e38
         (images()[0, 0], r"images: shape \(8,\); expected \(N, regions, 8\)"),
         (images()[:0], r"images: shape \(0, 3, 8\), nothing to encode"),
         ([], r"images: shape \(0,\)"),
-        (NAN, r"images: row 3 \(counted from 0\) holds NaN or infinity"),
-        (np.full((2, 8), 1e300), r"images: row 0 \(counted from 0\) holds NaN or infinity"),
-        (HUGE, r"images: row 2 \(counted from 0\) has values too large"),
+        (NAN, r"images: row 3 \(counted from 0\) holds NaN, infinity or a value beyond 1e12"),
+        (np.full((2, 8), 1e300), r"images: row 0 \(counted from 0\) holds NaN, infinity or a value beyond 1e12"),
+        (HUGE, r"images: row 2 \(counted from 0\) holds NaN, infinity or a value beyond 1e12"),
         (["a.jpg", "b.jpg"], "images: found text; expected numbers"),
         ([[1.0] * 8, [1.0] * 7], "images: rows of different lengths"),
     ],
@@ -181,7 +185,7 @@ def test_lengths_refused(vectors: Path, lengths: list[float], message: str) -> N
         (["a dog"], r"captions: found text; expected caption vectors \(N, 6\)"),
         (np.zeros((2, 7)), r"captions: shape \(2, 7\); expected caption vectors \(N, 6\)"),
         (np.zeros((0, 6)), "nothing to encode"),
-        (np.full((2, 6), np.inf), "captions: row 0 .* holds NaN or infinity"),
+        (np.full((2, 6), np.inf), "captions: row 0 .* holds NaN, infinity or a value beyond 1e12"),
     ],
 )
 def test_caption_vectors_refused(vectors: Path, captions: object, message: str) -> None:
@@ -275,6 +279,21 @@ def change_config(**values: object):  # type: ignore[no-untyped-def]
         (change_config(model={"dimm": 4}), "config.json: .*did you mean `model.dim`"),
         (change_config(model={"dim": 5}), "weights of network A do not fit its settings"),
         (change_config(networks=["A", "C"]), "weights of network C do not fit"),
+        *[
+            (change_config(networks=found), "config.json: `networks` must be a list of different names, got")
+            for found in ([], ["A", "A"], "AB", [1], None)
+        ],
+        *[
+            (
+                change_config(inputs={**INPUTS, name: value}),
+                rf"config.json: .*`inputs.{name}` must be in \[1, .*\], got {value}",
+            )
+            for name, value in (("image_dim", -1), ("image_dim", 2**40), ("text_dim", 0))
+        ],
+        *[
+            (change_config(model={"dim": dim}), r"weights\.safetensors: weights of network A do not fit its settings")
+            for dim in (2**24, 2**40, 2**62)
+        ],
     ],
 )
 def test_damaged_folders_are_refused(vectors: Path, damage: object, message: str) -> None:
@@ -282,6 +301,21 @@ def test_damaged_folders_are_refused(vectors: Path, damage: object, message: str
     with pytest.raises(InputError, match=message) as caught:
         load(vectors)
     assert "\n" not in str(caught.value)
+
+
+def test_sizes_are_compared_before_memory_is_taken(vectors: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    built = []
+
+    def watched(model: ModelConfig, inputs: Inputs) -> DualEncoder:
+        encoder = build_encoder(model, inputs)
+        built.append(next(encoder.parameters()).device.type)
+        return encoder
+
+    monkeypatch.setattr("in2r.model.folder.build_encoder", watched)
+    change_config(model={"dim": 5})(vectors)
+    with pytest.raises(InputError, match="do not fit its settings"):
+        load(vectors)
+    assert built == ["meta"]
 
 
 def test_other_things_are_refused(tmp_path: Path, vectors: Path) -> None:

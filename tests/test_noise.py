@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from in2r.cli import noise as cli
 from in2r.errors import InputError
-from in2r.noise import NoiseIndex, load_index, make_index, npy_path, save_index, sidecar_path
+from in2r.noise import NoiseIndex, draw_noise, load_index, make_index, npy_path, save_index, sidecar_path
 
 FIVE = np.arange(500) // 5  # 100 images × 5 captions
 RAGGED = np.repeat(np.arange(40), np.arange(40) % 4 + 1)  # 1, 2, 3, 4, 1, ... captions
@@ -204,6 +204,53 @@ def test_record_of_another_index_is_refused(tmp_path):
         load_index(path, FIVE)
 
 
+@pytest.mark.parametrize(
+    ("says", "message"),
+    [
+        ({"ratio": 0.8}, r"by its record n\.npy\.json: realised 0\.\d{4}, declared 0\.8"),
+        ({"ratio": float("nan")}, r"by its record n\.npy\.json: `ratio` must be in \[0, 1\], got nan"),
+        ({"ratio": 20}, r"by its record n\.npy\.json: `ratio` must be in \[0, 1\], got 20; did you mean 0\.2\?"),
+        ({"ratio": True}, r"`ratio` is True; expected a number or null"),
+        ({"level": "image"}, r"caption-level noise, but n\.npy\.json says image; make the index again"),
+        ({"level": "none"}, r"caption-level noise, but n\.npy\.json says none"),
+    ],
+)
+def test_a_record_that_the_index_belies_is_refused(tmp_path, says, message):
+    path = save_index(tmp_path / "n", NoiseIndex(make_index(FIVE, 0.2, "caption", 0), FIVE, "caption", 0.2, 0))
+    sidecar_path(path).write_text(json.dumps({**json.loads(sidecar_path(path).read_text()), **says}))
+    for declared in ({}, {"ratio": 0.8 if says.get("ratio") == 0.8 else 0.2}):
+        with pytest.raises(InputError, match=message):
+            load_index(path, FIVE, **declared)
+
+
+def test_an_image_level_index_is_not_taken_for_caption_level(tmp_path):
+    path = save_index(tmp_path / "n", NoiseIndex(make_index(FIVE, 0.5, "image", 0), FIVE, "image", 0.5, 0))
+    sidecar_path(path).write_text(sidecar_path(path).read_text().replace('"level": "image"', '"level": "caption"'))
+    with pytest.raises(InputError, match=r"image-level noise, but n\.npy\.json says caption"):
+        load_index(path, FIVE)
+
+
+@given(
+    counts=st.lists(st.integers(1, 3), min_size=2, max_size=8),
+    ratio=st.floats(0, 1),
+    level=st.sampled_from(["caption", "image"]),
+    seed=st.integers(0, 99),
+)
+@settings(max_examples=100, deadline=None)
+def test_what_was_drawn_of_few_images_is_read_again(tmp_path_factory, counts, ratio, level, seed):
+    own = np.repeat(np.arange(len(counts)), counts)
+    noise = draw_noise(own, ratio, level, seed)
+    path = save_index(tmp_path_factory.mktemp("few") / "n", noise)
+    loaded = load_index(path, own, level=level, ratio=ratio)
+    assert (loaded.sha256, loaded.nominal) == (noise.sha256, ratio)
+
+
+def test_nothing_can_be_mismatched_among_one_image():
+    with pytest.raises(InputError, match="1 image; nothing can be mismatched among fewer than two"):
+        make_index(np.zeros(5, np.int64), 0.5)
+    assert make_index(np.zeros(5, np.int64), 0.0).tolist() == [0] * 5
+
+
 def test_an_index_that_is_no_permutation_is_taken_with_a_warning(tmp_path, caplog):
     index = FIVE.copy()
     index[:100] = 99
@@ -256,6 +303,23 @@ def test_command_makes_checks_and_never_overwrites(folder, tmp_path, capsys):
     with pytest.raises(InputError, match=r"did you mean 0\.6"):
         run("make", folder, "--ratio", 60, "--out", tmp_path / "other")
     assert not (tmp_path / "other.npy").exists()
+
+
+def test_command_reads_a_folder_as_it_is_told_to(folder, tmp_path, capsys):
+    out = tmp_path / "n.npy"
+    (folder / "train_caps.txt").unlink()
+    np.save(folder / "train_vec.npy", np.ones((100, 6), np.float32))
+    vectors = ("--caption-vectors", "vec")
+    assert run("make", folder, "--ratio", 0.4, "--out", out, *vectors) == 0
+    assert run("check", out, folder, *vectors) == 0
+    (folder / "pairs.tsv").write_text("image\tcaption\n")
+    with pytest.raises(InputError, match=r"both .* a pair table; say which by .*--layout"):
+        run("check", out, folder, *vectors)
+    assert run("check", out, folder, *vectors, "--layout", "precomp") == 0
+    np.save(folder / "images.npy", np.ones((30, 1, 4), np.float32))
+    (folder / "pairs.tsv").write_text("image\tcaption\n" + "".join(f"{image}\tx\n" for image in range(30)))
+    assert run("make", folder, "--ratio", 1, "--out", out, "--layout", "table", "--force") == 0
+    assert "of 24 captions" in capsys.readouterr().out  # 3 images are drawn for dev, 3 for test
 
 
 @pytest.mark.shared

@@ -1,4 +1,5 @@
 import dataclasses
+import inspect
 import math
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sklearn.mixture import GaussianMixture
 
+from in2r.engine.settings import PartitionConfig
 from in2r.partition import elite, elite_threshold, fit_two_gaussians, split_pairs
 
 REFERENCE = np.load(Path(__file__).parent / "data" / "mixture.npz")
@@ -150,6 +152,8 @@ SINGLE_MODES = {
     "exponential": lambda draw, n: draw.exponential(size=n),
     "gamma": lambda draw, n: draw.gamma(2, size=n),
     "log-normal": lambda draw, n: draw.lognormal(0, 0.5, size=n),
+}
+PILED_UP = {
     "half-normal": lambda draw, n: np.abs(draw.normal(size=n)),
     "hinge": lambda draw, n: np.maximum(0, draw.normal(-0.5, 1, size=n)),
 }
@@ -158,10 +162,23 @@ SINGLE_MODES = {
 @pytest.mark.parametrize("draw", SINGLE_MODES.values(), ids=SINGLE_MODES.keys())
 @pytest.mark.parametrize("seed", range(3))
 def test_a_skewed_single_mode_is_recognised(draw, seed):
-    fitted = fit_two_gaussians(draw(np.random.default_rng(seed), 2000))
+    fitted = fit_two_gaussians(draw(np.random.default_rng(seed), 20000))
     assert fitted.single_mode
     assert fitted.noise_rate == 0.0
     assert 1 - fitted.clean_probability.mean() > 0.01  # the bare fit calls clean pairs noisy
+
+
+@pytest.mark.parametrize("draw", PILED_UP.values(), ids=PILED_UP.keys())
+def test_losses_that_pile_up_are_at_the_bound(draw):
+    fitted = fit_two_gaussians(draw(np.random.default_rng(0), 20000), minimum_separation=2.5)
+    assert fitted.single_mode
+    assert fitted.separation > 1.9
+
+
+def test_the_function_and_the_settings_have_the_same_defaults():
+    config = PartitionConfig()
+    for name, parameter in list(inspect.signature(fit_two_gaussians).parameters.items())[1:]:
+        assert parameter.default == getattr(config, name), name
 
 
 @pytest.mark.parametrize("noisy", [0.2, 0.4, 0.6, 0.8])
@@ -229,6 +246,19 @@ def test_equal_posteriors_are_all_elite(value, count):
     tau = elite_threshold(clean)
     assert elite(clean, tau).all()
     assert elite(clean[:1], tau).all()
+
+
+def test_posteriors_that_are_equal_up_to_a_digit_are_all_elite():
+    clean = np.ones(70_000, dtype=np.float32)
+    clean[5] = np.nextafter(np.float32(1), np.float32(0))
+    clean = clean.astype(np.float64)
+    assert elite(clean, elite_threshold(clean)).all()
+
+
+def test_a_few_doubtful_pairs_among_saturated_ones_are_not_elite():
+    clean = np.ones(1_000_000)
+    clean[:3] = 0.9
+    assert np.flatnonzero(~elite(clean, elite_threshold(clean))).tolist() == [0, 1, 2]
 
 
 def test_empty_clean_set_has_no_elite():

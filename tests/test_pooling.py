@@ -21,32 +21,18 @@ def gpo():
     return module
 
 
-def set_weights_by_hand(weights):
-    """Make a GPO whose weight of position k in a set of any size is proportional to exp(weights[k])."""
-    module = GPO(position_dim=2, hidden_dim=1)
-
-    def fixed(sizes):
-        scores = torch.tensor(weights, dtype=torch.float32)[: sizes[-1]].expand(len(sizes), -1)
-        beyond = torch.arange(sizes[-1]) >= torch.tensor(list(sizes))[:, None]
-        return torch.softmax(scores.masked_fill(beyond, -torch.inf), dim=-1)
-
-    module._weights = fixed
-    return module
-
-
 def test_equals_the_reference(gpo):
     pooled, weights = gpo(REFERENCE["gpo.in.features"], REFERENCE["gpo.in.lengths"])
     torch.testing.assert_close(pooled, REFERENCE["gpo.out.pooled"], rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(weights, REFERENCE["gpo.out.weights"], rtol=1e-5, atol=1e-6)
 
 
-def test_by_hand():
-    # weights of sizes 2 and 3 are 1:3 and 1:3:0 (log 3 against log 1; the third is negligible)
-    module = set_weights_by_hand([0.0, float(np.log(3.0)), -100.0])
+def test_by_hand(gpo):
     features = torch.tensor([[[1.0, 8.0], [5.0, -4.0], [9.0, 0.0]], [[2.0, -1.0], [7.0, 7.0], [6.0, -5.0]]])
-    pooled = module.pool(features, torch.tensor([[True, True, True], [True, False, True]]))
-    torch.testing.assert_close(pooled, torch.tensor([[6.0, 2.0], [3.0, -4.0]]))
-    # three: (9 + 3·5) / 4 = 6 and (8 + 3·0) / 4 = 2; two: (6 + 3·2) / 4 = 3 and (-1 - 3·5) / 4 = -4
+    pooled = gpo.pool(features, torch.tensor([[True, True, True], [True, False, True]]))
+    three, two = gpo.set_weights(3)[0], gpo.set_weights(2)[0]
+    falling = [torch.tensor([[9.0, 5.0, 1.0], [8.0, 0.0, -4.0]]), torch.tensor([[6.0, 2.0], [-1.0, -5.0]])]
+    torch.testing.assert_close(pooled, torch.stack([falling[0] @ three, falling[1] @ two]))
 
 
 def test_weights_sum_to_one_over_the_valid_positions(gpo):
@@ -63,12 +49,24 @@ def test_weights_of_a_set_do_not_depend_on_the_others(gpo):
         torch.testing.assert_close(row[:size], gpo.set_weights(size)[0])
 
 
-def test_weights_are_computed_once_per_size_that_occurs(gpo, monkeypatch):
-    asked = []
-    weights = gpo._weights
-    monkeypatch.setattr(gpo, "_weights", lambda sizes: asked.append(list(sizes)) or weights(sizes))
-    gpo.set_weights(577, torch.arange(577) < torch.tensor([40, 577, 40, 0, 5])[:, None])
-    assert asked == [[1, 5, 40, 577]]  # not all 577: their recurrence alone would take a minute
+def test_weights_are_computed_once_per_size_that_occurs(gpo):
+    """Not for each set, nor for all sizes up to 577, whose recurrence alone would take a minute."""
+    sizes = []
+
+    class Spy(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            result = func(*args, **(kwargs or {}))
+            sizes.extend(
+                part.numel()
+                for part in (result if isinstance(result, tuple) else (result,))
+                if isinstance(part, torch.Tensor)
+            )
+            return result
+
+    mask = torch.arange(577) < torch.tensor([40, 577, 0, 5]).repeat(150)[:, None]
+    with Spy():
+        weights = gpo.set_weights(577, mask)
+    assert max(sizes) == weights.numel() == 600 * 577  # nothing larger than what is asked for
 
 
 @given(
@@ -197,3 +195,16 @@ def test_half_precision_is_raised_before_anything_stands_in_for_what_is_missing(
     features = torch.randn(2, 3, 4, generator=torch.Generator().manual_seed(0)).half()
     mask = torch.tensor([[True, False, True], [True, True, True]])
     torch.testing.assert_close(gpo.pool(features, mask), gpo.pool(features.float(), mask))
+
+
+def test_float64_features_are_pooled_in_float64():
+    pool, features = GPO(), torch.randn(2, 3, 4, dtype=torch.float64)
+    pooled, weights = pool(features)
+    expected = (features.sort(dim=1, descending=True).values * weights.double()[..., None]).sum(1)
+    torch.testing.assert_close(pooled, expected)
+
+
+@pytest.mark.parametrize("settings", [{"position_dim": 5}, {"temperature": 0.0}])
+def test_settings_out_of_range_are_refused(settings):
+    with pytest.raises(ValueError, match="position_dim must be even, temperature > 0"):
+        GPO(**settings)

@@ -1,23 +1,27 @@
 """Results of a tiny run: equal to the plain computation, refused where they would mislead."""
 
 import csv
+import errno
 import json
 import logging
 import shutil
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 import in2r
-from in2r.engine.checkpoint import load_tensors, save_tensors
+from in2r.classification import auroc
+from in2r.engine.checkpoint import checkpoints, load_tensors, save_tensors
 from in2r.engine.run import RunFolder
+from in2r.engine.setup import Setup
 from in2r.engine.train import reopen
 from in2r.errors import InputError
-from in2r.metrics import auroc, recall_at_k
-from in2r.results import evaluate_run, export_model, score_run
+from in2r.metrics import recall_at_k
+from in2r.results import evaluate, evaluate_run, export_model, score_run, scores
 from tiny_run import IMAGES, make_data, make_noise, train
 
 OWN = np.repeat(np.arange(IMAGES["test"]), 5)
@@ -132,6 +136,7 @@ def test_other_features_are_refused_unless_forced(data: Path, tmp_path: Path) ->
 def test_an_unfinished_run_is_refused_unless_asked_for(run: Path) -> None:
     log = run / "log.jsonl"
     log.write_text(log.read_text().splitlines(keepends=True)[0])
+    checkpoints(run / "checkpoints")[-1].unlink()
     for call in (evaluate_run, score_run):
         with pytest.raises(InputError, match=r"run: unfinished \(1 of 2 epochs\); `in2r resume .*run` goes on"):
             call(run)
@@ -226,8 +231,35 @@ def test_scores_do_not_depend_on_what_the_captions_were(
     run: Path, noise: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = score_run(run).read_bytes()
-    monkeypatch.setattr("in2r.noise.NoiseIndex.clean", property(lambda self: np.zeros(60, bool)))
+
+    def reopen_with_another_truth(*args: Any, **more: Any) -> Setup:
+        setup = reopen(*args, **more)
+        monkeypatch.setattr("in2r.noise.NoiseIndex.clean", property(lambda self: np.zeros(60, bool)))
+        return setup
+
+    monkeypatch.setattr(scores, "reopen", reopen_with_another_truth)
     assert score_run(run).read_bytes() == before
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_anything_is_computed(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read_only(**_: Any) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    for module, name in ((evaluate, "evaluate_split"), (scores, "score_pairs")):
+        monkeypatch.setattr(module, name, lambda *_, name=name: pytest.fail(f"{name} for nothing"))
+    monkeypatch.setattr("in2r.files.tempfile.TemporaryFile", read_only)  # root may write everywhere
+    for call in (evaluate_run, score_run):
+        with pytest.raises(InputError, match=r"run: nothing can be written here \(Read-only file system\)"):
+            call(run)
+
+
+def test_weights_that_are_not_a_runs_best_are_refused(run: Path) -> None:
+    folder = RunFolder(run)
+    shutil.copy(export_model(folder, reopen(folder)) / "weights.safetensors", folder.best_file)
+    with pytest.raises(InputError, match=r"best\.safetensors: of another run \(mark None"):
+        evaluate_run(run)
 
 
 def test_without_injected_noise_nothing_is_measured(in2r_run: Path) -> None:
@@ -319,3 +351,14 @@ def test_an_export_that_is_killed_leaves_no_half_model(
     export_model(killed, reopen(killed))
     assert in2r.load(killed.path, device="cpu").dim == 16
     assert not [path.name for path in killed.path.iterdir() if path.name.startswith(".")]
+
+
+def test_a_large_evaluation_says_what_it_needs(
+    run: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    evaluate_run(run)
+    assert "blocks" not in caplog.text
+    monkeypatch.setattr(evaluate, "LARGE", 0)
+    with caplog.at_level(logging.INFO):
+        evaluate_run(run)
+    assert "test: 0.0 GiB of embeddings; ranks are counted in blocks of 8 MiB" in caplog.text

@@ -11,11 +11,11 @@ import torch
 from PIL import Image
 
 from in2r.data.pairs import open_data
-from in2r.data.scene_captions import Mention, _place, _relation, caption_scene
-from in2r.data.scene_drawing import BACKGROUNDS, COLOURS, SIDE, Scene, Thing, draw_scene, overlap, paint
-from in2r.data.scene_features import DIM, REGIONS, region_features
-from in2r.data.scene_shapes import SHAPES, coverage
 from in2r.data.scenes import make_scenes
+from in2r.data.scenes.captions import Mention, _place, _relation, caption_scene
+from in2r.data.scenes.drawing import BACKGROUNDS, COLOURS, SIDE, Scene, Thing, draw_scene, overlap, paint
+from in2r.data.scenes.features import DIM, REGIONS, region_features
+from in2r.data.scenes.shapes import SHAPES, coverage
 from in2r.errors import InputError
 
 
@@ -142,7 +142,7 @@ def test_another_seed_and_split_differ(precomp, tmp_path):
 
 
 def test_bytes_are_those_of_every_platform(precomp):
-    """Raise VERSION in scenes.py when these change on purpose."""
+    """Raise VERSION in scenes/make.py when these change on purpose."""
     features = np.load(precomp / "train_ims.npy").astype("<f2").tobytes()
     assert digest(features) == "fe93046a24a8b08f"
     assert digest((precomp / "train_caps.txt").read_bytes()) == "e9f6d9176c05149a"
@@ -357,6 +357,6 @@ def test_progress_ends_at_the_total(tmp_path):
 def test_a_full_disk_is_named_before_anything_is_drawn(tmp_path, monkeypatch):
     with monkeypatch.context() as full:
         full.setattr("in2r.files.shutil.disk_usage", lambda path: SimpleNamespace(free=0))
-        with pytest.raises(InputError, match="MiB needed, 0 MiB free"):
+        with pytest.raises(InputError, match=r"MiB needed, 0\.0 MiB free"):
             make_scenes(tmp_path / "new", train=2, dev=2, test=2)
     make_scenes(tmp_path / "new", train=2, dev=2, test=2)  # nothing was left that bars a second try

@@ -2,6 +2,7 @@
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,10 +13,12 @@ from in2r.files import (
     read_json,
     remove_temporaries,
     require_free_space,
+    require_writable,
     sha256_file,
     write_json,
     write_text,
 )
+from in2r.form import require_form
 from in2r.seeds import derive, numpy_generator, torch_generator
 
 
@@ -129,5 +132,40 @@ def test_sha256(tmp_path: Path) -> None:
 def test_free_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(9, 6, 3 * 2**20))
     require_free_space(tmp_path, 3 * 2**20)
-    with pytest.raises(InputError, match="4 MiB needed, 3 MiB free"):
+    with pytest.raises(InputError, match=r"4\.0 MiB needed, 3\.0 MiB free"):
         require_free_space(tmp_path, 4 * 2**20)
+    with pytest.raises(InputError, match=r"3\.1 MiB needed, 3\.0 MiB free"):  # never "3 needed, 3 free"
+        require_free_space(tmp_path, 3 * 2**20 + 1)
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    require_writable(tmp_path)
+    assert not list(tmp_path.iterdir())
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match=r"file: nothing can be written here \(Not a directory\)"):
+        require_writable(tmp_path / "file")
+
+
+@pytest.mark.parametrize(
+    ("value", "form", "fault"),
+    [
+        ({"a": 1}, {"a": str}, "x.a: expected text, got 1"),
+        ({}, {"a": int}, "x: no `a`"),
+        ({"a": True}, {"a": int}, "x.a: expected a whole number, got True"),
+        ([1], {"a": int}, "x: expected keys and values, got [1]"),
+        ({"a": None}, {"a?": int}, "x.a: expected a whole number, got None"),
+        ({"a": float("nan")}, {str: float}, "x.a: expected a finite number, got nan"),
+        ([1, 2, 3], [float, float], "x: expected 2 entries, got [1, 2, 3]"),
+        ([1, "2"], [int], "x[1]: expected a whole number, got '2'"),
+        ("y", ({"a": int}, None), "x: expected keys and values, got 'y'"),
+    ],
+)
+def test_another_form_is_named(value: Any, form: Any, fault: str) -> None:
+    with pytest.raises(InputError) as caught:
+        require_form(value, form, "x")
+    assert str(caught.value) == fault
+
+
+def test_the_form_that_was_asked_for_passes() -> None:
+    form = {"a": (str, None), "b?": [int], "c": {str: float}, "d": object, "e": [float, float]}
+    require_form({"a": None, "c": {"x": 1, "y": 0.5}, "d": [None], "e": [1, 2.0]}, form, "x")

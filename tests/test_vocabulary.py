@@ -169,6 +169,8 @@ def test_command_builds_from_the_splits_asked_for_and_never_overwrites(tmp_path,
         run()
     run("--force", "--splits", "train,dev", "--min-count", "2")
     assert Vocabulary.load(tmp_path / "v.json").words == (*SPECIALS, "a", "cat", "dog", "rare", "<mask>")
+    (tmp_path / "pairs.tsv").write_text("image\tcaption\n")
+    run("--force", "--layout", "precomp")
 
 
 @pytest.mark.shared
@@ -178,3 +180,9 @@ def test_public_flickr30k_vocabulary_is_read_and_written(tmp_path):
     assert (len(vocabulary), vocabulary.mask_id, vocabulary.words[4]) == (8482, 8481, "raining")
     vocabulary.save(tmp_path / "again.json")
     assert Vocabulary.load(tmp_path / "again.json").hash == vocabulary.hash
+
+
+def test_captions_of_the_same_words_have_the_same_number():
+    words = Vocabulary.build(["a dog", "a dog runs", "a"], 1)
+    packed = words.encode(["a dog", "A dog", "a", "a dog runs", "a dog"])
+    assert packed.distinct().tolist() == [0, 0, 1, 2, 0]

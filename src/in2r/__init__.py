@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = ["InputError", "__version__", "load"]
 
-_ROOMS = ("losses", "memory", "metrics", "noise", "partition", "pooling", "refiners")
+_ROOMS = ("classification", "losses", "memory", "metrics", "noise", "partition", "pooling", "refiners")
 
 
 def __getattr__(name: str) -> Any:

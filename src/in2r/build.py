@@ -1,6 +1,6 @@
 """From configuration to encoders: the one place where a model is put together."""
 
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass
 from typing import Literal
 
 import torch
@@ -17,7 +17,9 @@ class ModelConfig:
 
     dim: int = key(1024, "dimension D of the shared space (VSE∞, IN²R)", low=1)
     image: Literal["regions", "linear", "mlp"] = key(
-        "regions", "image encoder: regions = fc + MLP, then GPO; linear or mlp = a projection of one vector"
+        "regions",
+        "image encoder: regions = fc + MLP, then GPO; linear or mlp = a projection of one vector, where an image has "
+        "several of their mean",
     )
     text: Literal["auto", "words", "linear", "mlp"] = key(
         "auto",
@@ -43,10 +45,11 @@ class ModelConfig:
 class Inputs:
     """What the encoders are fed with: found in the data, kept with the model."""
 
-    image_dim: int
-    text: Literal["words", "vectors"]
-    text_dim: int
-    """dimension of the caption vectors, or the number of words in the vocabulary"""
+    image_dim: int = key(MISSING, "dimension of image features", low=1, high=2**24)
+    text: Literal["words", "vectors"] = key(MISSING, "how captions are given")
+    text_dim: int = key(
+        MISSING, "dimension of the caption vectors, or the number of words in the vocabulary", low=1, high=2**24
+    )
 
 
 def build_encoder(config: ModelConfig, inputs: Inputs, word_matrix: Tensor | None = None) -> DualEncoder:

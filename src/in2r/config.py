@@ -5,7 +5,7 @@ import difflib
 import math
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -103,6 +103,17 @@ def _keys(cls: type[Any], values: Any) -> list[str]:
         inner = _keys(*_section(sections, given, name, [])) if sections else []
         found += [_join(name, key) for key in inner] or [name]
     return found
+
+
+def _text_keys(cls: type[Any], where: str = "") -> Iterator[str]:
+    """Yield the dotted names of the keys whose value is free text, a path say."""
+    for name, kind in typing.get_type_hints(cls).items():
+        options = _options(kind)
+        if str in options and set(options) <= {str, types.NoneType}:
+            yield _join(where, name)
+        for section in options:
+            if dataclasses.is_dataclass(section):
+                yield from _text_keys(typing.cast(type[Any], section), _join(where, name))
 
 
 def _nearest(unknown: str, where: str, names: list[str], known: list[str]) -> list[str]:
@@ -218,19 +229,31 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
     return value
 
 
-def parse_overrides(pairs: Iterable[str]) -> dict[str, Any]:
-    """Turn `a.b=1` strings into nested mappings; values are read as YAML."""
+def parse_overrides(pairs: Iterable[str], cls: type[Any] | None = None) -> dict[str, Any]:
+    """Turn `a.b=1` strings into nested mappings; values are read as YAML.
+
+    Args:
+        pairs: what the user gave.
+        cls: the configuration that they are for. The value of a key that holds text is taken as it stands, unless it
+            is null or in quotes: "a #1" is a folder's name, not "a" with a comment, and 2024 no number.
+    """
     result: dict[str, Any] = {}
+    texts = set() if cls is None else set(_text_keys(cls))
     for pair in pairs:
         name, equals, text = pair.partition("=")
+        name = name.strip()
         if not equals or not name:
             raise InputError(f"`{pair}`: expected key=value, such as train.seed=1")
-        try:
-            value = yaml.safe_load(text)
-        except yaml.YAMLError:
-            raise InputError(f"`{pair}`: the value is not valid YAML") from None
-        nested: Any = value
-        for part in reversed(name.strip().split(".")):
+        if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
+            raise InputError(f"`{name}`: {text!r} is not UTF-8; give the folder or file another name")
+        if name in texts and text[:1] not in ("'", '"') and text not in ("null", "~", ""):
+            nested: Any = text
+        else:
+            try:
+                nested = yaml.safe_load(text)
+            except yaml.YAMLError:
+                raise InputError(f"`{pair}`: the value is not valid YAML") from None
+        for part in reversed(name.split(".")):
             nested = {part: nested}
         result = merge(result, nested)
     return result

@@ -1,6 +1,7 @@
 """A whole data set through an encoder: eval mode, no gradient, ordered, in batches."""
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -54,3 +55,11 @@ def encode_texts(
     result = torch.empty_like(parts[0]).new_empty(len(items), parts[0].shape[1])
     result[order.to(device)] = torch.cat(parts)
     return result
+
+
+def side_by_side(networks: Sequence[Tensor]) -> Tensor:
+    """Return the ensemble's vectors (N, n D): those of n networks, each (N, D), side by side over √n.
+
+    Of unit norm where they are; an inner product is the mean of the networks' similarities.
+    """
+    return torch.cat([*networks], dim=1) / math.sqrt(len(networks))

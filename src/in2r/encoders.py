@@ -6,62 +6,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from in2r.dropout import Dropout
 from in2r.errors import InputError
-from in2r.pooling import GPO, LOWEST, at_least_float32
+from in2r.layers import MLP, Centering, unit_norm, xavier_linear
+from in2r.pooling import GPO, LOWEST
 from in2r.recurrence import bi_gru, pack
-from in2r.transfer import send
-
-
-def unit_norm(vectors: Tensor) -> Tensor:
-    """Scale vectors (..., dim) to length 1 in at least float32; zero stays zero, with a finite gradient."""
-    vectors = at_least_float32(vectors)
-    squared = vectors.square().sum(-1, keepdim=True)
-    return vectors * torch.rsqrt(squared.clamp(min=1e-9))  # the gradient stays below 2^15: fits float16
-
-
-class _RowNorm(nn.BatchNorm1d):
-    """BatchNorm that uses its running statistics for a single training row, which has no variance."""
-
-    def forward(self, rows: Tensor) -> Tensor:
-        if self.training and len(rows) == 1:
-            stats = (self.running_mean, self.running_var, self.weight, self.bias)
-            return functional.batch_norm(rows, *stats, eps=self.eps)
-        return super().forward(rows)
-
-
-class MLP(nn.Module):
-    """Linear → BatchNorm → ReLU → linear over rows (rows, input_dim) → (rows, dim)."""
-
-    def __init__(self, input_dim: int, hidden: int, dim: int) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList([nn.Linear(input_dim, hidden), nn.Linear(hidden, dim)])
-        self.bns = nn.ModuleList([_RowNorm(hidden)])
-
-    def forward(self, rows: Tensor, parts: Sequence[int] | None = None) -> Tensor:
-        """Map each row on its own; only BatchNorm sees the others, in training: those of its part.
-
-        Args:
-            rows: (rows, input_dim).
-            parts: how many rows, in order, share their statistics; the running ones see part after part. None = all.
-        """
-        hidden = self.layers[0](rows)
-        if self.training and parts is not None:
-            normed = torch.cat([self.bns[0](part) for part in torch.split(hidden, list(parts))])
-        else:
-            normed = self.bns[0](hidden)
-        result: Tensor = self.layers[1](functional.relu(normed))
-        return result
-
-
-def _xavier_linear(input_dim: int, dim: int) -> nn.Linear:
-    """Return a linear layer with weights uniform in ±sqrt(6 / (in + out)) and zero bias."""
-    layer = nn.Linear(input_dim, dim)
-    nn.init.xavier_uniform_(layer.weight)
-    nn.init.zeros_(layer.bias)
-    return layer
+from in2r.transfer import at_least_float32, send
 
 
 def _embed_set(
@@ -100,7 +51,7 @@ class RegionEncoder(nn.Module):
     Args:
         input_dim: Width of a region feature.
         dim: Width of the embedding.
-        hidden: Width of the MLP's hidden layer; half of `dim` when None.
+        hidden: Width of the MLP's hidden layer.
         dropout: Rate on the region features, training only: the two views of a batch differ by it.
         gpo: Arguments of `GPO`.
     """
@@ -109,15 +60,15 @@ class RegionEncoder(nn.Module):
         self,
         input_dim: int,
         dim: int,
-        hidden: int | None = None,
+        hidden: int,
         dropout: float = 0.3,
         gpo: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()
         self.dim = dim
         self.dropout = Dropout(dropout)
-        self.fc = _xavier_linear(input_dim, dim)
-        self.mlp = MLP(input_dim, hidden or dim // 2, dim)
+        self.fc = xavier_linear(input_dim, dim)
+        self.mlp = MLP(input_dim, hidden, dim)
         self.gpool = GPO(**(gpo or {}))
 
     def forward(self, values: Tensor, mask: Tensor | None = None, parts: Sequence[int] | None = None) -> Tensor:
@@ -140,7 +91,7 @@ class WordEncoder(nn.Module):
         vocabulary_size: Number of words; id 0 is padding.
         word_dim: Width of a word embedding.
         dim: Width of the embedding and of the GRU per direction.
-        hidden: Width of the MLP's hidden layer; half of `dim` when None.
+        hidden: Width of the MLP's hidden layer.
         dropout: Rate on the word embeddings, training only.
         pretrained: Initial word embeddings (vocabulary_size, word_dim); uniform in ±0.1 when None.
         gpo: Arguments of `GPO`.
@@ -154,7 +105,7 @@ class WordEncoder(nn.Module):
         vocabulary_size: int,
         word_dim: int,
         dim: int,
-        hidden: int | None = None,
+        hidden: int,
         dropout: float = 0.3,
         pretrained: Tensor | None = None,
         gpo: Mapping[str, Any] | None = None,
@@ -164,8 +115,8 @@ class WordEncoder(nn.Module):
         self.dropout = Dropout(dropout)
         self.embed = nn.Embedding(vocabulary_size, word_dim, padding_idx=0)
         self.cap_rnn = nn.GRU(word_dim, dim, batch_first=True, bidirectional=True)
-        self.fc = _xavier_linear(dim, dim)
-        self.mlp = MLP(dim, hidden or dim // 2, dim)
+        self.fc = xavier_linear(dim, dim)
+        self.mlp = MLP(dim, hidden, dim)
         self.gpool = GPO(**(gpo or {}))
         self._fill_embedding(pretrained)
 
@@ -207,7 +158,7 @@ class VectorEncoder(nn.Module):
         super().__init__()
         self.dim = dim
         self.dropout = Dropout(dropout)
-        self.projection = _xavier_linear(input_dim, dim) if hidden is None else MLP(input_dim, hidden, dim)
+        self.projection = xavier_linear(input_dim, dim) if hidden is None else MLP(input_dim, hidden, dim)
 
     def forward(self, values: Tensor, mask: Tensor | None = None, parts: Sequence[int] | None = None) -> Tensor:
         """Encode the mean over the valid entries of (B, R, input_dim) → (B, dim) unit norm.
@@ -223,38 +174,6 @@ class VectorEncoder(nn.Module):
         if isinstance(self.projection, MLP):
             return unit_norm(self.projection(rows, parts or [len(rows)]))
         return unit_norm(self.projection(rows))
-
-
-class Centering(nn.Module):
-    """Subtract the mean embedding and scale to unit norm again.
-
-    Training subtracts the batch's mean and moves a running mean towards it. Evaluation subtracts the running
-    mean, so that an embedding never depends on its batch. A training batch of one uses the running mean too:
-    its own would leave the zero vector.
-
-    It sits after the encoder, on unit vectors: the mean then weighs every sample alike, and the running mean
-    stays comparable while the scale of the un-normalised embeddings drifts during training.
-    """
-
-    running_mean: Tensor
-
-    def __init__(self, dim: int, momentum: float = 0.1) -> None:
-        super().__init__()
-        self.momentum = momentum
-        self.register_buffer("running_mean", torch.zeros(dim))
-
-    def forward(self, embeddings: Tensor, parts: Sequence[int] | None = None) -> Tensor:
-        """Centre unit vectors (B, dim) → (B, dim) unit norm; in training by the mean of each of `parts`, in order."""
-        if self.training and parts is not None:
-            return torch.cat([self._centred(part) for part in torch.split(embeddings, list(parts))])
-        return self._centred(embeddings)
-
-    def _centred(self, embeddings: Tensor) -> Tensor:
-        mean = self.running_mean
-        if self.training and len(embeddings) > 1:
-            mean = embeddings.mean(0)
-            self.running_mean.lerp_(mean.detach(), self.momentum)
-        return unit_norm(embeddings - mean)
 
 
 class DualEncoder(nn.Module):

@@ -15,7 +15,7 @@ class InputError(ValueError):
     traceback and exits with status 2; the API raises it.
 
     Attributes:
-        faults: each mistake as a line of its own, where one reading found several; else the message alone.
+        faults: a line for each mistake, where one reading found several; else the message alone.
     """
 
     def __init__(self, message: str, faults: Sequence[str] = ()) -> None:
@@ -24,34 +24,34 @@ class InputError(ValueError):
 
 
 class Faults:
-    """Mistakes of one reading, gathered so that all of them can be named at once."""
+    """Mistakes gathered so that all of them can be named at once."""
 
     def __init__(self) -> None:
         self._lines: list[str] = []
-        self._count = 0
+        self._more = 0
 
-    def add(self, *lines: str) -> None:
-        """Note a mistake, or several."""
-        self._lines += lines[: KEPT - len(self._lines)]
-        self._count += len(lines)
+    def add(self, line: str) -> None:
+        """Note one of many alike, such as those of a file's rows: the first ones in words, all of them counted."""
+        if len(self._lines) < KEPT:
+            self._lines.append(line)
+        else:
+            self._more += 1
 
     @contextmanager
     def gather(self) -> Iterator[None]:
-        """Note what the block raises as `InputError`, and go on behind it."""
+        """Note all that the block raises as `InputError`, and go on behind it with what does not depend on it."""
         try:
             yield
         except InputError as error:
             self._lines += error.faults
-            self._count += len(error.faults)
 
     def settle(self) -> None:
         """Raise one `InputError` for all that was noted, if anything was; its message is the first."""
         if not self._lines:
             return
-        hidden = self._count - len(self._lines)
-        faults = [*self._lines, f"... and {hidden} more"] if hidden else self._lines
+        faults = [*self._lines, f"... and {self._more} more"] if self._more else self._lines
         more = " (not the only fault: `in2r data check` lists them)" if len(faults) > 1 else ""
-        raise InputError(self._lines[0] + more, faults)
+        raise InputError(faults[0] + more, faults)
 
 
 def near(name: str, known: Iterable[str]) -> str:

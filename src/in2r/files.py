@@ -1,7 +1,8 @@
-"""Files that are whole or absent: temporary name, flush, rename; hashes and free space."""
+"""Files that are whole or absent: temporary name, flush, rename; hashes, room and permission to write."""
 
 import hashlib
 import json
+import math
 import os
 import shutil
 import tempfile
@@ -96,4 +97,18 @@ def require_free_space(folder: str | os.PathLike[str], needed: int) -> None:
     """Raise `InputError` when the disk of `folder` has less than `needed` bytes left."""
     free = shutil.disk_usage(folder).free
     if free < needed:
-        raise InputError(f"{folder}: {needed / 2**20:.0f} MiB needed, {free / 2**20:.0f} MiB free on this disk")
+        raise InputError(f"{folder}: {shortage(needed, free)}")
+
+
+def shortage(needed: int, free: int) -> str:
+    """Say how many bytes are needed and how many are free; rounded so that the first figure is the larger one."""
+    more, less = math.ceil(10 * needed / 2**20) / 10, math.floor(10 * free / 2**20) / 10
+    return f"{more:.1f} MiB needed, {less:.1f} MiB free on this disk"
+
+
+def require_writable(folder: str | os.PathLike[str]) -> None:
+    """Raise `InputError` where no file can be made in a folder; to be asked before hours of work, not after them."""
+    try:
+        tempfile.TemporaryFile(prefix=_TEMPORARY, dir=folder).close()
+    except OSError as error:
+        raise InputError(f"{folder}: nothing can be written here ({error.strerror})") from None

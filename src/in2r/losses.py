@@ -11,7 +11,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from in2r.transfer import full_precision
+from in2r.transfer import at_least_float32, full_precision
 
 Negatives = Literal["hardest", "mean"]
 
@@ -45,7 +45,7 @@ def triplet_loss(
     _check_choice("negatives", negatives, ("hardest", "mean"))
     _check_choice("reduction", reduction, ("sum", "none"))
     _check_square(similarity, ignore)
-    sims = _at_least_float32(similarity)
+    sims = at_least_float32(similarity)
     positive = sims.diagonal()
     excluded = torch.eye(len(sims), dtype=torch.bool, device=sims.device)
     if ignore is not None:
@@ -88,10 +88,11 @@ def sce_loss(
         A scalar, or (B,): half of (row i + column i). Finite for a batch of one.
 
     Raises:
-        ValueError: if `similarity` is not square, or for an unknown option.
+        ValueError: if `similarity` is not square, a value out of range, or an unknown option.
     """
     _check_square(similarity, ignore)
-    sims = _at_least_float32(similarity)
+    _check_positive(temperature, epsilon)
+    sims = at_least_float32(similarity)
     target = torch.eye(len(sims), dtype=sims.dtype, device=sims.device)
     ignore_t2i = None
     if ignore is not None:
@@ -115,10 +116,14 @@ def soft_target(prototype: Tensor, candidates: Tensor, temperature: float = 0.05
 
     Returns:
         (B, C) probabilities, each row sums to 1.
+
+    Raises:
+        ValueError: for a temperature that is not positive.
     """
+    _check_positive(temperature)
     # Autocast would take the product in half precision, and 1/tau magnifies that error twentyfold.
     with full_precision(prototype.device):
-        logits = _at_least_float32(prototype) @ _at_least_float32(candidates.detach()).T
+        logits = at_least_float32(prototype) @ at_least_float32(candidates.detach()).T
     return torch.softmax(logits / temperature, dim=1)
 
 
@@ -154,8 +159,9 @@ def rectification_loss(
         A scalar, or (B,): half of (image i + text i). Gradients flow to the similarities and to the targets.
 
     Raises:
-        ValueError: if a target's shape differs from its similarity's, or for an unknown option.
+        ValueError: if a target's shape differs from its similarity's, a value is out of range, or an option unknown.
     """
+    _check_positive(temperature, epsilon)
     if similarity_t2i is None:
         similarity_t2i = similarity.T
     for name, target, sims in (
@@ -164,10 +170,10 @@ def rectification_loss(
     ):
         if target.shape != sims.shape:
             raise ValueError(f"{name} has shape {tuple(target.shape)}, but its similarity has {tuple(sims.shape)}")
-    i2t = _at_least_float32(similarity) / temperature
-    t2i = _at_least_float32(similarity_t2i) / temperature
-    cost = _sce_rows(_at_least_float32(target_i2t), i2t, ce_weight, rce_weight, epsilon)
-    cost = cost + _sce_rows(_at_least_float32(target_t2i), t2i, ce_weight, rce_weight, epsilon)
+    i2t = at_least_float32(similarity) / temperature
+    t2i = at_least_float32(similarity_t2i) / temperature
+    cost = _sce_rows(at_least_float32(target_i2t), i2t, ce_weight, rce_weight, epsilon)
+    cost = cost + _sce_rows(at_least_float32(target_t2i), t2i, ce_weight, rce_weight, epsilon)
     return _reduce(cost / 2, reduction)
 
 
@@ -179,6 +185,7 @@ def prototype_contrast_loss(
     rce_weight: float = 1.0,
     epsilon: float = 1e-7,
     reduction: Literal["mean", "none"] = "mean",
+    ignore: Tensor | None = None,
 ) -> Tensor:
     """Released variant of the rectification loss: each sample's own prototype is the positive among all.
 
@@ -193,26 +200,24 @@ def prototype_contrast_loss(
         rce_weight: beta >= 0.
         epsilon: smoothing of the one-hot target in the reverse term, > 0.
         reduction: "mean" over the batch or "none".
+        ignore: (B,) bool; prototypes that are no sample's negative.
 
     Returns:
         A scalar, or (B,). Gradients flow to embeddings and prototypes alike.
 
     Raises:
-        ValueError: if the similarities are not square and of one shape, or for an unknown option.
+        ValueError: if the similarities are not square and of one shape, a value is out of range, or an option unknown.
     """
     _check_square(image_to_prototype, None)
-    own = torch.eye(len(image_to_prototype), dtype=image_to_prototype.dtype, device=image_to_prototype.device)
-    return rectification_loss(
-        image_to_prototype,
-        own,
-        own,
-        temperature,
-        ce_weight,
-        rce_weight,
-        epsilon,
-        reduction,
-        similarity_t2i=text_to_prototype,
-    )
+    _check_positive(temperature, epsilon)
+    if text_to_prototype.shape != image_to_prototype.shape:
+        shapes = f"{tuple(image_to_prototype.shape)} and {tuple(text_to_prototype.shape)}"
+        raise ValueError(f"both similarities must have one shape, got {shapes}")
+    sims = [at_least_float32(s) / temperature for s in (image_to_prototype, text_to_prototype)]
+    own = torch.eye(len(image_to_prototype), dtype=sims[0].dtype, device=sims[0].device)
+    absent = None if ignore is None else ignore[None, :] & (own == 0)
+    i2t, t2i = (_sce_rows(own, s, ce_weight, rce_weight, epsilon, absent) for s in sims)
+    return _reduce((i2t + t2i) / 2, reduction)
 
 
 def _sce_rows(
@@ -235,10 +240,6 @@ def _sce_rows(
     return ce_weight * forward + rce_weight * reverse
 
 
-def _at_least_float32(values: Tensor) -> Tensor:
-    return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
-
-
 def _reduce(cost: Tensor, reduction: str) -> Tensor:
     _check_choice("reduction", reduction, ("mean", "none"))
     return cost.mean() if reduction == "mean" else cost
@@ -247,6 +248,11 @@ def _reduce(cost: Tensor, reduction: str) -> Tensor:
 def _check_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
         raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {value!r}")
+
+
+def _check_positive(temperature: float, epsilon: float = 1.0) -> None:
+    if temperature <= 0 or epsilon <= 0:
+        raise ValueError(f"temperature and epsilon must be positive, got {temperature} and {epsilon}")
 
 
 def _check_square(similarity: Tensor, ignore: Tensor | None) -> None:

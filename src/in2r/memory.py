@@ -1,6 +1,8 @@
 """Memory bank: a FIFO of paired image and text embeddings, searched by cosine (Eq. 6)."""
 
-from typing import Any, Literal, NamedTuple
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -8,14 +10,18 @@ from torch import Tensor, nn
 from in2r.errors import InputError
 
 
-class Neighbors(NamedTuple):
-    """The k nearest entries of each query, best first; -inf marks a place left empty by exclusion."""
+@dataclass(frozen=True, eq=False)
+class Neighbors:
+    """The k nearest entries of each query, best first: `scores, images, texts, ids = bank.nearest(query, k)`."""
 
-    scores: Tensor  # (B, k) cosine
+    scores: Tensor  # (B, k) cosine; -inf marks a place left empty by exclusion
     images: Tensor  # (B, k, dim)
     texts: Tensor  # (B, k, dim)
     ids: Tensor  # (B, k) int64
     groups: Tensor  # (B, k) int64
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return iter((self.scores, self.images, self.texts, self.ids))
 
 
 class MemoryBank(nn.Module):
@@ -27,7 +33,8 @@ class MemoryBank(nn.Module):
     Args:
         capacity: Most entries it holds, M.
         dim: Width of the embeddings.
-        unique: A pair's newest entry removes its older one and counts as just pushed: ids are distinct.
+        unique: A pair's newest entry removes its older one and counts as just pushed: ids are distinct. How many
+            entries are left depends on the ids, so on a GPU `push` and `len` then wait for it.
 
     Raises:
         InputError: Capacity or dimension below 1.
@@ -71,11 +78,6 @@ class MemoryBank(nn.Module):
         filled = self.stamps.nonzero().squeeze(1)
         self._gaps = self.unique or not torch.equal((self.stamps[filled] - 1) % self.capacity, filled)
 
-    @property
-    def pointer(self) -> int:
-        """The slot that the next entry will take."""
-        return int(self._oldest_first()[0])
-
     def _oldest_first(self) -> Tensor:
         return self.stamps.argsort(stable=True)
 
@@ -86,15 +88,16 @@ class MemoryBank(nn.Module):
         Args:
             images: (B, dim) unit-norm keys.
             texts: (B, dim) unit-norm values, row i belongs to image i.
-            ids: (B,) int64 ids of the pairs.
-            groups: (B,) int64, what several pairs share (their image); -1 = none.
+            ids: (B,) integers, ids of the pairs.
+            groups: (B,) integers, what several pairs share (their image); -1 = none.
 
         Raises:
             InputError: A shape does not fit or, on the CPU, an embedding is not finite.
         """
         self._check("images", images)
         self._check("texts", texts)
-        groups = torch.full_like(ids, -1) if groups is None else groups
+        ids = ids.to(torch.int64)
+        groups = torch.full_like(ids, -1) if groups is None else groups.to(torch.int64)
         if not len(images) == len(texts) == len(ids) == len(groups):
             sizes = f"{len(images)} images, {len(texts)} texts, {len(ids)} ids, {len(groups)} groups"
             raise InputError(f"memory: one id and group per pair expected, got {sizes}")
@@ -129,7 +132,7 @@ class MemoryBank(nn.Module):
         """Return the k entries whose image (or text) embedding is nearest to each query by cosine (Eq. 6).
 
         Args:
-            query: (B, dim) unit norm.
+            query: (B, dim) unit norm; the score is the inner product, the cosine of what has unit norm.
             k: Neighbours per query, 1..len(self).
             by: The side that is compared.
             exclude_groups: (B,) or (B, n) int64: groups that may not appear for that query; negative = none.

@@ -1,4 +1,4 @@
-"""Retrieval metrics by counting, and measures of a score that should single out pairs.
+"""Retrieval metrics by counting.
 
 Ranks are 0-based counts of wrong items that stand before the best right one; no row is sorted.
 
@@ -88,7 +88,7 @@ def ranks_from_embeddings(
 
     Products are taken in float64 and in tiles of a fixed size, so a rank depends neither on the caller's
     batches nor on the precision that a device uses for float32. Two dual encoders as an ensemble: pass
-    both embeddings side by side, divided by sqrt(2).
+    both embeddings side by side, divided by sqrt(2) (`in2r.encode.side_by_side`).
 
     Args:
         images: (N, D) embeddings, of unit norm for cosines.
@@ -140,17 +140,19 @@ def chance_recalls(image_of_caption: ArrayLike, images: int) -> dict[str, float]
     """Return the recalls that a random order is expected to have, in percent, and their rsum.
 
     A caption finds its one image among the first k of N with probability k / N; an image with c captions among M
-    finds one of them with probability 1 - Π_{j<k} (M - c - j) / (M - j).
+    finds one of them with probability 1 - Π_{j<k} (M - c - j) / (M - j). As in `recall_at_k`, an image without
+    captions is a candidate and no query.
 
     Args:
         image_of_caption: (M,) int64, the image of each caption.
         images: N.
     """
     owner = np.asarray(image_of_caption)
-    own = np.bincount(owner, minlength=images).astype(np.float64)
+    own = np.bincount(owner).astype(np.float64)
+    own = own[own > 0]
     found = {}
     for k in (1, 5, 10):
-        missed = np.ones(images)
+        missed = np.ones(len(own))
         for drawn in range(min(k, len(owner))):
             missed *= np.maximum(len(owner) - own - drawn, 0) / (len(owner) - drawn)
         found[f"i2t_r{k}"] = float(100 * (1 - missed).mean())
@@ -165,8 +167,8 @@ def fold_mean(folds: Sequence[dict[str, float]]) -> dict[str, float]:
     return mean
 
 
-def five_folds(
-    images: Array, captions: Array, image_of_caption: ArrayLike, folds: int = 5
+def split_folds(
+    images: Array, captions: Array, image_of_caption: ArrayLike, folds: int
 ) -> Iterator[tuple[Array, Array, Ints]]:
     """Yield contiguous folds as (images, captions, image_of_caption), the last one counted within the fold.
 
@@ -174,7 +176,7 @@ def five_folds(
         images: (N, D), N at least `folds`; sizes differ by one at most (five folds of 1,000 of COCO's 5,000).
         captions: (C, D).
         image_of_caption: (C,).
-        folds: number of folds.
+        folds: number of folds; 1 = everything at once.
 
     Raises:
         ValueError: for fewer images than folds, or as in `recall_at_k`.
@@ -186,59 +188,6 @@ def five_folds(
     for start, stop in pairwise(borders):
         inside = np.flatnonzero((owner >= start) & (owner < stop))
         yield images[start:stop], captions[inside], owner[inside] - start
-
-
-def mean_pairwise_cosine(embeddings: Array) -> float:
-    """Mean cosine over all pairs of different rows, from the norm of the mean vector: O(N·D).
-
-    Args:
-        embeddings: (N, D) of unit norm.
-
-    Returns:
-        (|sum of rows|² - N) / (N (N - 1)), in [-1, 1]; NaN for fewer than two rows.
-    """
-    count = len(embeddings)
-    if count < 2:
-        return float("nan")
-    total = _tensor(embeddings).double().sum(dim=0)
-    return (float(total @ total) - count) / (count * (count - 1))
-
-
-def is_collapsed(embeddings: Array, bound: float = 0.9999) -> bool:
-    """Tell whether (nearly) all embeddings are one vector: mean pairwise cosine above `bound`.
-
-    An untrained encoder may well stand at 0.99 and still rank; fewer than two rows are never collapsed.
-    """
-    return mean_pairwise_cosine(embeddings) > bound
-
-
-def auroc(scores: ArrayLike, positive: ArrayLike) -> float:
-    """Area under the ROC curve: the chance that a positive scores above a negative, a tie counting one half.
-
-    Args:
-        scores: (N,) finite.
-        positive: (N,) bool.
-
-    Returns:
-        A value in [0, 1]; NaN when one of the classes is empty.
-    """
-    truth = np.asarray(positive, dtype=bool)
-    positives, negatives = int(truth.sum()), int((~truth).sum())
-    if positives == 0 or negatives == 0:
-        return float("nan")
-    _, place, counts = np.unique(np.asarray(scores), return_inverse=True, return_counts=True)
-    mean_rank = np.cumsum(counts) - (counts - 1) / 2  # 1-based, averaged over ties
-    rank_sum = float(mean_rank[place][truth].sum())
-    return (rank_sum - positives * (positives + 1) / 2) / (positives * negatives)
-
-
-def precision_recall(predicted: ArrayLike, truth: ArrayLike) -> tuple[float, float]:
-    """Precision and recall of a boolean prediction; NaN where nothing is predicted, or nothing is true."""
-    found, real = np.asarray(predicted, dtype=bool), np.asarray(truth, dtype=bool)
-    hits = int((found & real).sum())
-    precision = hits / int(found.sum()) if found.any() else float("nan")
-    recall = hits / int(real.sum()) if real.any() else float("nan")
-    return precision, recall
 
 
 def _count(tiles: Iterable[Tile], own: Tensor, owner: Ints, images: int, tolerance: float) -> tuple[Ints, Ints]:
@@ -274,7 +223,10 @@ def _rounded_up(bound: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _checked_owner(image_of_caption: ArrayLike, images: int, captions: int) -> Ints:
-    owner = np.asarray(image_of_caption, dtype=np.int64)
+    given = np.asarray(image_of_caption)
+    if len(given) and given.dtype.kind not in "iu":
+        raise ValueError(f"image_of_caption is {given.dtype}, expected integers")
+    owner = given.astype(np.int64)
     if owner.shape != (captions,) or captions == 0:
         raise ValueError(f"image_of_caption has shape {owner.shape}, expected ({captions},), at least one")
     bad = np.flatnonzero((owner < 0) | (owner >= images))

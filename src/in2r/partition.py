@@ -19,8 +19,10 @@ Bools = NDArray[np.bool_]
 
 # Losses that differ by less than this share of their size differ by float32 rounding only.
 EQUAL_LOSSES = 1e-6
-# The mean of equal probabilities may miss them by the last digit.
-EQUAL_PROBABILITIES = 1e-12
+# Probabilities come as float32: those that differ by its last digit are equal.
+EQUAL_PROBABILITIES = float(np.finfo(np.float32).eps)
+# A mean in float64 may miss the value of a pair that lies on it by its last digits.
+ROUNDING = 1e-15
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +65,7 @@ def fit_two_gaussians(
     max_iter: int = 10,
     tol: float = 1e-2,
     reg_covar: float = 5e-4,
-    minimum_separation: float = 2.5,
+    minimum_separation: float = 2.0,
 ) -> TwoGaussians:
     """Fit two Gaussians to per-sample losses and return each pair's probability of being clean.
 
@@ -74,12 +76,13 @@ def fit_two_gaussians(
 
     One group or two: two Gaussians always fit a skewed loss better than one, so a likelihood criterion
     (BIC) asks for two on clean data as well. The separation of the fitted components tells. Simulated, N
-    >= 1000: one mode (normal, exponential, gamma, log-normal, half-normal, hinge of a normal) ends at D
-    of 0.8 to 2.3; two Gaussians 3.5 or more standard deviations apart, 20 % to 80 % noisy, at D of 2.8 or
-    more. Below the bound the fitted share says little (about 0.5 for 5 % noisy and two deviations), so
-    `single_mode` means: clean data, or a loss that does not tell the pairs apart (yet). Exceptions: a
-    flat (uniform) loss has D of about 3; far outliers make a component of their own, with a share near 0;
-    a few hundred losses scatter up to D of 3.
+    >= 1000: one mode ends at D of 1.3 to 2.0 (normal, log-normal; exponential and gamma up to 2.2); two
+    Gaussians three standard deviations apart, 20 % to 80 % noisy, at D of 2.2 or more, 2.5 apart at 1.8
+    or more. Below the bound the fitted share says little (about 0.4 for 10 % noisy and two deviations),
+    so `single_mode` means: clean data, or a loss that does not tell the pairs apart (yet). Exceptions:
+    losses that pile up at their lower end (half-normal, the hinge of a normal) have D of 1.9 to 2.3, so
+    that the bound of 2 takes most of them for two groups; a flat (uniform) loss has D of about 3; far
+    outliers make a component of their own, with a share near 0; a few hundred losses scatter up to 3.
 
     Args:
         losses: (N,) raw per-sample losses, finite.
@@ -147,21 +150,20 @@ def elite_threshold(clean_probability_of_clean_set: Floats) -> float:
 
 
 def elite(clean_probability: Floats, tau: float) -> Bools:
-    """Return which clean pairs enter the memory: p_i > tau_dyn, or all if every p_i equals tau_dyn.
+    """Return which pairs of the clean set enter the memory: p_i > tau_dyn, or all if the posteriors are all equal.
 
-    The rule gives the same answer for a batch as for the whole set: a batch without an elite pair stays
-    without.
+    They are where the fit is saturated, at 1 up to a digit; which of them their mean lies above means nothing then.
 
     Args:
-        clean_probability: (B,) posteriors of clean pairs.
-        tau: `elite_threshold` of the whole clean set.
+        clean_probability: (N,) posteriors of the clean set.
+        tau: its `elite_threshold`.
 
     Returns:
-        (B,) bool.
+        (N,) bool; of a set that is not empty never all False.
     """
-    above: Bools = clean_probability > tau + EQUAL_PROBABILITIES
     if np.all(np.abs(clean_probability - tau) <= EQUAL_PROBABILITIES):
-        return np.ones_like(above)
+        return np.ones(len(clean_probability), dtype=np.bool_)
+    above: Bools = clean_probability > tau + ROUNDING
     return above
 
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from in2r.recurrence import bi_gru, pack
-from in2r.transfer import full_precision, send
+from in2r.transfer import at_least_float32, full_precision, send
 
 LOWEST = -1e30
 """Stands in padded entries, so that they sort to the end; finite, since zero times infinity is not zero."""
@@ -30,10 +30,15 @@ class GPO(nn.Module):
         position_dim: Width of the sinusoidal position code, even.
         hidden_dim: GRU width per direction; the two directions are averaged.
         temperature: Divides the scores before the softmax, > 0.
+
+    Raises:
+        ValueError: an odd width of the code, or a temperature that is not positive.
     """
 
     def __init__(self, position_dim: int = 32, hidden_dim: int = 32, temperature: float = 0.1) -> None:
         super().__init__()
+        if position_dim % 2 or temperature <= 0:
+            raise ValueError(f"GPO: position_dim must be even, temperature > 0; got {position_dim}, {temperature}")
         self.position_dim = position_dim
         self.temperature = temperature
         self.gru = nn.GRU(position_dim, hidden_dim, batch_first=True, bidirectional=True)
@@ -140,8 +145,10 @@ def _sort(columns: Tensor) -> tuple[Tensor, Tensor]:
 
 def _weighted_sort(features: Tensor, mask: Tensor | None, weights: Tensor) -> Tensor:
     """Return per feature Σ_k weights_k · (k-th largest valid entry), with weights (batch or 1, K); invalid = LOWEST."""
-    columns = at_least_float32(features.transpose(1, 2)).contiguous()  # twice as fast to sort at K = 36
-    weights = weights.expand(len(columns), -1)
+    columns = at_least_float32(features.transpose(1, 2))
+    precision = torch.promote_types(columns.dtype, weights.dtype)
+    columns = columns.to(precision).contiguous()  # twice as fast to sort at K = 36
+    weights = weights.to(precision).expand(len(columns), -1)
     if mask is not None:
         mask = send(mask, columns.device)
         beyond = torch.arange(mask.shape[1], device=mask.device) >= mask.sum(1, keepdim=True)
@@ -153,8 +160,3 @@ def _weighted_sort(features: Tensor, mask: Tensor | None, weights: Tensor) -> Te
             return torch.bmm(rising, weights[..., None]).squeeze(-1)
         pooled: Tensor = _SortedSum.apply(columns, weights)  # type: ignore[no-untyped-call]
         return pooled
-
-
-def at_least_float32(values: Tensor) -> Tensor:
-    """Raise half precision to float32; float64 stays."""
-    return values.to(torch.promote_types(values.dtype, torch.float32))

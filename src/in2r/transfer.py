@@ -1,4 +1,4 @@
-"""What every room asks of a device: values from the host without waiting, and a stretch in full precision."""
+"""What every room asks of a device: values from the host without waiting, and full precision where it matters."""
 
 from contextlib import AbstractContextManager, nullcontext
 
@@ -22,3 +22,8 @@ def full_precision(device: torch.device) -> AbstractContextManager[object]:
     """Return a context in which autocast is off."""
     able = torch.amp.is_autocast_available(device.type)
     return torch.autocast(device.type, enabled=False) if able else nullcontext()
+
+
+def at_least_float32(values: Tensor) -> Tensor:
+    """Raise half precision to float32; float64 stays."""
+    return values.to(torch.promote_types(values.dtype, torch.float32))

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from in2r.bench.grid import Cell, Grid, cell_config, expand
+from in2r.bench.grid import Cell, Grid, cell_config
+from in2r.bench.grid_file import expand
 from in2r.bench.records import Record
 from in2r.config import to_dict
 

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from in2r.bench.grid import cell_config, expand, read_grid, shipped_grids
-from in2r.bench.warmups import warmup_epochs, warmup_key
+from in2r.bench.grid import cell_config
+from in2r.bench.grid_file import expand, read_grid, shipped_grids
+from in2r.bench.warmups import warmup_epochs, warmup_key, without_cotraining
 from in2r.errors import InputError
 
 SETTINGS = {"preset": "paper", "data": {"path": "somewhere"}, "noise": {"level": "caption", "ratio": 0.6}}
@@ -148,6 +149,23 @@ def test_cells_that_begin_alike_know_it() -> None:
     assert len(set(keys.values())) == 4
     assert keys["a_none_s0"] is None
     assert [warmup_epochs(cell) for cell in made.cells] == [2, 2, 2, 0, 1, 5, 0]  # sce never ends: it has none to give
+
+
+def test_cells_that_end_within_their_warm_up_are_counted() -> None:
+    rows = {
+        "long": {"method": {"warmup_epochs": 2}},
+        "short": {},
+        "thrown away": {"preset": "discard", "method": {"warmup_epochs": 7}},
+        "plain": {"preset": "triplet", "method": {"warmup_epochs": 5}},
+        "sce": {"preset": "sce"},
+    }
+    values = grid(settings={**SETTINGS, "train": {"epochs": 5}}, groups={"a": {"axes": {"row": rows}}})
+    cells = expand(values).cells
+    assert without_cotraining(cells) == (
+        "no co-training in 2 of 5 cells, such as a_short_s0: train.epochs=5 ends within method.warmup_epochs=5, so no "
+        "pair is judged or rectified"
+    )
+    assert without_cotraining([cells[0], *cells[3:]]) == ""
 
 
 def test_labels_stay_apart_and_numbers_are_what_they_were() -> None:

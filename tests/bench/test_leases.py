@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import time
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -17,6 +18,24 @@ def age(lease: Lease, seconds: float) -> None:
     """Make a lease look as if it had not been touched for a while."""
     then = time.time() - seconds
     os.utime(lease.file, (then, then))
+
+
+class Loss:
+    """Hears a heartbeat say that a cell is lost."""
+
+    def __init__(self) -> None:
+        self.times = 0
+        self._said = Event()
+
+    def __call__(self) -> None:
+        self.times += 1
+        self._said.set()
+
+    def comes(self, beat: Heartbeat) -> bool:
+        """Wait for the word and for the heartbeat's end; tell whether it was said, once."""
+        said = self._said.wait(10)
+        beat.stop()
+        return said and self.times == 1
 
 
 def test_a_cell_has_one_owner(tmp_path: Path) -> None:
@@ -73,7 +92,7 @@ def test_a_heartbeat_outlives_a_file_system_that_does_not_answer(
 ) -> None:
     lease = claim(tmp_path, "cell", 1.2)
     assert lease is not None
-    lost: list[str] = []
+    lost = Loss()
     answers = iter([OSError("stale"), True, *[OSError("gone")] * 99])
 
     def renew(self: Lease) -> bool:
@@ -83,27 +102,35 @@ def test_a_heartbeat_outlives_a_file_system_that_does_not_answer(
         return bool(answer)
 
     monkeypatch.setattr(Lease, "renew", renew)
-    beat = Heartbeat(lease, lambda: lost.append("lost"), lambda: True)
+    beat = Heartbeat(lease, lost, lambda: True)
     time.sleep(0.7)  # two beats
-    assert not lost
-    beat._thread.join(10)
-    assert lost == ["lost"]
+    assert not lost.times
+    assert lost.comes(beat)
     assert len(list(answers)) < 98  # it was asked more than once more
 
 
 def test_one_who_looked_too_long_gets_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between its look and its claim another has taken, released and a third has taken the cell."""
-    stale = claim(tmp_path, "cell", LONG)
-    assert stale is not None
-    stale.release()
-    second = claim(tmp_path, "cell", LONG)
-    assert second is not None
-    second.release()
-    third = claim(tmp_path, "cell", LONG)
-    assert third is not None
-    monkeypatch.setattr("in2r.bench.leases._look", lambda *_: (stale.number, None))
+    first = claim(tmp_path, "cell", LONG)
+    assert first is not None
+    first.release()
+    others: list[Lease] = []
+    create = os.open
+
+    def late(path: Any, *how: Any) -> int:
+        if Path(path).name == "cell.2" and not others:
+            monkeypatch.setattr(os, "open", create)
+            second = claim(tmp_path, "cell", LONG)
+            assert second is not None
+            second.release()
+            third = claim(tmp_path, "cell", LONG)
+            assert third is not None
+            others.append(third)
+        return create(path, *how)
+
+    monkeypatch.setattr(os, "open", late)
     assert claim(tmp_path, "cell", LONG) is None
-    assert [file.name for file in tmp_path.iterdir()] == [third.file.name]
+    assert [file.name for file in tmp_path.iterdir()] == [others[0].file.name] == ["cell.3"]
 
 
 def test_a_claim_that_is_being_written_is_a_claim(tmp_path: Path) -> None:
@@ -138,18 +165,15 @@ def test_of_many_processes_one_gets_each_cell(tmp_path: Path) -> None:
 def test_a_heartbeat_keeps_a_lease_and_hears_of_its_loss(tmp_path: Path) -> None:
     lease = claim(tmp_path, "cell", 0.4)
     assert lease is not None
-    lost: list[str] = []
-    beat = Heartbeat(lease, lambda: lost.append("lost"), lambda: True)
+    lost = Loss()
+    beat = Heartbeat(lease, lost, lambda: True)
     time.sleep(1)
     assert holder(tmp_path, "cell", 0.4) is not None
-    assert not lost
     beat.stop()
+    assert not lost.times
     age(lease, 10)
     other = claim(tmp_path, "cell", 0.4)
     assert other is not None
-    beat = Heartbeat(lease, lambda: lost.append("lost"), lambda: True)
-    beat._thread.join(10)
-    assert lost == ["lost"]
-    beat = Heartbeat(other, lambda: lost.append("unwanted"), lambda: False)
-    beat._thread.join(10)
-    assert lost == ["lost", "unwanted"]
+    assert lost.comes(Heartbeat(lease, lost, lambda: True))
+    unwanted = Loss()
+    assert unwanted.comes(Heartbeat(other, unwanted, lambda: False))

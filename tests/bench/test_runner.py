@@ -1,23 +1,28 @@
 """Grids that are run: through the command line, by several processes, killed, gone on with, broken, retried."""
 
-import json
+import io
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from rich.console import Console
 
 from in2r.bench import runner
-from in2r.bench.cell import BROKEN
+from in2r.bench.cell import BROKEN, Where
 from in2r.bench.folder import Fault, GridFolder
-from in2r.bench.grid import Cell, expand
+from in2r.bench.grid import Cell
 from in2r.bench.leases import claim
+from in2r.bench.records import Record, write_record
+from in2r.bench.runner import Runner
+from in2r.cli.bench import _Display
 from in2r.cli.main import main
 from in2r.engine.checkpoint import load_tensors
 from tiny_run import make_noise
@@ -42,7 +47,7 @@ def write_grid(file: Path, seeds: tuple[int, ...] = (0,), **more: Any) -> Path:
     return file
 
 
-def start(folder: Path, data_root: Path, *arguments: str) -> "subprocess.Popen[str]":
+def start(folder: Path, data_root: Path, *arguments: str, lease: str = "120") -> "subprocess.Popen[str]":
     command = [
         sys.executable,
         "-m",
@@ -53,12 +58,12 @@ def start(folder: Path, data_root: Path, *arguments: str) -> "subprocess.Popen[s
         "--data",
         str(data_root),
         "--lease",
-        "4",
+        lease,
     ]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
-def wait(condition: Any, seconds: float = 100) -> None:
+def wait(condition: Any, seconds: float = 250) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "never happened"
@@ -68,10 +73,10 @@ def wait(condition: Any, seconds: float = 100) -> None:
 def test_two_runners_share_a_grid_and_one_that_is_killed_is_replaced(data_root: Path, tmp_path: Path) -> None:
     """Every cell is done once, shared warm-ups are trained once, and each is what a run by itself would be."""
     file, path = write_grid(tmp_path / "grid.yaml", (0, 1)), tmp_path / "grid"
-    first = start(path, data_root, str(file), "--out", str(path))
+    first = start(path, data_root, str(file), "--out", str(path), lease="4")
     folder = GridFolder(path)
     wait(lambda: folder.leases.is_dir() and any(folder.leases.glob("*_s?.1")))
-    second = start(path, data_root, str(path))
+    second = start(path, data_root, str(path), lease="4")
     first.kill()
     first.communicate()
     said, _ = second.communicate(timeout=250)
@@ -165,20 +170,80 @@ def test_a_runner_stops_where_cell_after_cell_breaks(
     assert states == ["broken"] * 3 + ["open"] * 3
 
 
-def test_a_cell_that_the_system_kills_is_broken_and_the_others_go_on(data_root: Path, tmp_path: Path) -> None:
-    # enough epochs that it is still under way when it is killed
-    file = write_grid(tmp_path / "grid.yaml", all={"train": {"epochs": 300}})
-    path = tmp_path / "grid"
-    started = start(path, data_root, str(file), "--out", str(path), "--jobs", "2")
-    log = path / "cells" / "rows_all_s0" / "log.jsonl"
-    wait(log.is_file)
-    [lease] = [json.loads(file.read_text()) for file in (path / "leases").glob("rows_all_s0.*")]
-    assert lease["pid"] == started.pid
-    os.kill(int((path / "cells" / "rows_all_s0" / "lock").read_text()), signal.SIGKILL)
-    said, _ = started.communicate(timeout=250)
-    assert started.returncode == 1
-    assert "killed by SIGKILL, as the system does when memory runs out" in GridFolder(path).fault("rows_all_s0").error
-    assert "finished    rows_none_s0" in said
+def with_processes(monkeypatch: pytest.MonkeyPatch, begin: Callable[[GridFolder, Cell], str]) -> list[str]:
+    """Have each cell worked on by a process that runs what `begin` returns; return the names of those begun."""
+    begun: list[str] = []
+
+    def start(folder: GridFolder, cell: Cell, *_: Any) -> "subprocess.Popen[bytes]":
+        begun.append(cell.name)
+        return subprocess.Popen([sys.executable, "-S", "-c", begin(folder, cell)])
+
+    monkeypatch.setattr(runner, "start", start)
+    monkeypatch.setattr(runner, "POLL", 0.01)
+    return begun
+
+
+def work(folder: GridFolder, jobs: int, tick: Callable[[], None] = lambda: None) -> tuple[bool, list[str]]:
+    """Run a grid in this process; return whether it is whole, and what was told."""
+    told: list[str] = []
+    done = Runner(folder, Where(), jobs, (), lambda name, state: told.append(f"{state} {name}"), tick).run()
+    return done, told
+
+
+def test_a_cell_that_the_system_kills_is_broken_and_the_others_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cells' processes stand in for trainings, so that nothing depends on how long one takes."""
+    folder = GridFolder(tmp_path / "grid")
+    folder.write(yaml.safe_load(write_grid(tmp_path / "grid.yaml").read_text()))
+
+    def begin(_: GridFolder, cell: Cell) -> str:
+        if cell.name == "rows_all_s0":
+            return "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
+        write_record(folder.record_file(cell.name), Record(cell.name, cell.seed, {}, {}, []))
+        return ""
+
+    with_processes(monkeypatch, begin)
+    whole, told = work(folder, jobs=2)
+    assert not whole
+    assert sorted(told) == ["begun rows_all_s0", "begun rows_none_s0", "broken rows_all_s0", "finished rows_none_s0"]
+    error = folder.fault("rows_all_s0").error
+    assert error.startswith("killed by SIGKILL, as the system does when memory runs out; see ")
+    assert folder.claim("rows_all_s0") is not None  # its lease was given back
+
+
+def test_a_cell_under_way_is_begun_once_though_its_lease_ran_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A machine that slept, or was very busy, was late to renew it."""
+    folder, end = GridFolder(tmp_path / "grid"), tmp_path / "end"
+    folder.write(yaml.safe_load(write_grid(tmp_path / "grid.yaml").read_text()))
+    wait_for_end = (
+        f"import pathlib, time\nwhile not pathlib.Path({str(end)!r}).exists(): time.sleep(0.01)\nraise SystemExit(1)"
+    )
+    begun = with_processes(monkeypatch, lambda folder, cell: wait_for_end)
+    monkeypatch.setattr(runner, "LOOK", 0.0)
+    monkeypatch.setattr(runner, "TRIES", 1)
+    looks = iter(range(5))
+
+    def tick() -> None:
+        for lease in folder.leases.iterdir():
+            os.utime(lease, (0, 0))
+        if next(looks, None) is None:
+            end.touch()
+
+    assert work(folder, jobs=3, tick=tick)[0] is False
+    assert sorted(begun) == ["rows_all_s0", "rows_none_s0"]
+
+
+def test_one_cell_is_under_way_and_two_cells_are(tmp_path: Path) -> None:
+    folder = GridFolder(tmp_path / "grid")
+    folder.write(yaml.safe_load(write_grid(tmp_path / "grid.yaml").read_text()))
+    display = _Display(Console(file=io.StringIO(), force_terminal=True), folder, ())
+    for running, said in ((["a"], "1 cell under way"), (["b"], "2 cells under way")):
+        display.running.update(running)
+        display.tick()
+        assert display.progress.tasks[0].description == said
 
 
 def test_an_interrupted_grid_saves_and_goes_on(data_root: Path, tmp_path: Path) -> None:
@@ -188,7 +253,7 @@ def test_an_interrupted_grid_saves_and_goes_on(data_root: Path, tmp_path: Path) 
     log = path / "cells" / "rows_all_s0" / "log.jsonl"
     wait(log.is_file)
     started.send_signal(signal.SIGINT)
-    said, _ = started.communicate(timeout=100)
+    said, _ = started.communicate(timeout=250)
     assert started.returncode == 130
     assert f"`in2r bench run {path}` goes on with it" in said
     folder = GridFolder(path)
@@ -211,6 +276,9 @@ def test_a_cell_that_someone_holds_is_left_to_them_and_a_plan_starts_nothing(
     said = capsys.readouterr().out
     assert "2 cells (2 open)" in said
     assert "time: about" in said
+    assert "no co-training" not in said
+    assert main([*asked[:3], "method.warmup_epochs=2", "--out", str(tmp_path / "short"), *asked[5:], "--plan"]) == 0
+    assert capsys.readouterr().out.count("no co-training in 2 of 2 cells, such as rows_none_s0: train.epochs=2") == 1
     assert not (path / "cells").exists()
     assert main(["bench", "run", str(path), "--data", str(data_root), "--plan", "--group", "rows", "--seed", "0"]) == 0
     assert "for 2 cells" in capsys.readouterr().out
@@ -223,7 +291,7 @@ def test_a_cell_that_someone_holds_is_left_to_them_and_a_plan_starts_nothing(
 def test_a_run_that_someone_works_on_without_a_lease_is_waited_for(data_root: Path, tmp_path: Path) -> None:
     file, path = write_grid(tmp_path / "grid.yaml"), tmp_path / "grid"
     with GridFolder(path).run("rows_none_s0").locked():
-        started = start(path, data_root, str(file), "--out", str(path))
+        started = start(path, data_root, str(file), "--out", str(path), lease="4")
         wait((path / "records" / "rows_all_s0.json").is_file)  # the other cell goes on meanwhile
         assert GridFolder(path).state("rows_none_s0") != "broken"
     said, _ = started.communicate(timeout=250)
@@ -266,42 +334,12 @@ def test_other_settings_for_a_cell_that_was_run_are_refused(
     assert "begun       rows_mean_s0" in capsys.readouterr().out
 
 
-def test_foreign_index_files_are_named_by_ratio_and_seed(data_root: Path, tmp_path: Path) -> None:
-    from in2r.bench.cell import Where, placed_config
-
-    values = yaml.safe_load(write_grid(tmp_path / "grid.yaml", (4,)).read_text())
-    values["settings"]["noise"]["index"] = "files/{level}_{ratio}_{seed}_{other}.npy"
-    values["settings"]["data"]["vocabulary"] = "words.json"
-    [cell, _] = expand(values).cells
-    config = placed_config(GridFolder(tmp_path / "grid"), cell, Where(str(data_root)))
-    assert config.noise.index == str(data_root / "files" / "caption_0.4_4_{other}.npy")
-    assert config.data.vocabulary == str(data_root / "words.json")
-    assert config.data.path == str(data_root / "tiny")
-
-
-def test_data_folders_of_one_name_have_noise_of_their_own(data_root: Path, tmp_path: Path) -> None:
-    from in2r.bench.cell import Where, placed_config
-
-    values = yaml.safe_load(write_grid(tmp_path / "grid.yaml").read_text())
-    files = []
-    for root in ("here", "there"):
-        (tmp_path / root).mkdir()
-        (tmp_path / root / "tiny").symlink_to(data_root / "tiny")
-        values["settings"]["data"]["path"] = f"{root}/tiny"
-        [cell, _] = expand(values).cells
-        files.append(placed_config(GridFolder(tmp_path / "grid"), cell, Where(str(tmp_path))).noise.index)
-    level, ratio = values["settings"]["noise"]["level"], values["settings"]["noise"]["ratio"]
-    assert files[0] != files[1]
-    assert all(Path(str(file)).name.startswith("tiny-") for file in files)
-    assert all(str(file).endswith(f"_{level}_{ratio:g}_s0.npy") for file in files)
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (
             ["run", "ablations", "--out", "{}", "--group", "components", "--group", "x"],
-            "--group x: the grid has components",
+            "no group x in the grid; groups: components",
         ),
         (["run", "ablations", "--out", "{}", "--seed", "7"], "--seed 7: no cell of the grid has it"),
         (["run", "nothing", "--out", "{}"], "nothing: neither a file nor a grid"),

@@ -19,11 +19,13 @@ from table_records import grid_values, make_grid, make_record, make_row, records
 
 from in2r.bench.compare import RSUM, SINGLE, Difference, Spread, paired_difference, spread
 from in2r.bench.grid import Grid
+from in2r.bench.grid_file import expand
+from in2r.bench.groups import group_records, read_group_records
 from in2r.bench.notes import notes
 from in2r.bench.records import Record, write_record
 from in2r.bench.render import render
 from in2r.bench.sheets import sheets
-from in2r.bench.tables import Table, make_tables
+from in2r.bench.tables import Table, make_tables, read_tables
 from in2r.cli.main import main
 from in2r.errors import InputError
 
@@ -32,7 +34,7 @@ RECTIFIERS = {"none": {"method": {"rectifier": "none"}}, "top1": {"method": {"re
 
 
 def only(grid: Grid, records: dict[str, Record], minus: str | None = None) -> Table:
-    (table,) = make_tables(grid, records, minus=minus)
+    (table,) = make_tables(group_records(grid, records), minus)
     return table
 
 
@@ -271,6 +273,14 @@ def test_the_selected_epoch_and_what_was_no_cotraining_are_said() -> None:
     assert "none ¶" not in text
     said = notes(table, "x")
     assert any(note.startswith("¶ top1: in 1.5 of 2 epochs of co-training the pairs formed one group") for note in said)
+    for name in ("main_none_s0", "main_none_s1"):
+        records[name].epochs[1] |= {**alone, "single_mode_B": 1.0, "clean_fraction_B": 0.5}
+    records["main_none_s1"].epochs[1]["clean_fraction_B"] = 1.0
+    both = [note for note in notes(only(grid, records), "x") if note.startswith("¶")]
+    assert both == [
+        "¶ none; top1: in 1.5 of 2 epochs of co-training the pairs formed one group, and a network went on with the "
+        "warm-up loss on all of them."
+    ]
     assert any(
         note.startswith("Epoch: the one that dev selected, by seed; w: it is one of the warm-up") for note in said
     )
@@ -299,9 +309,17 @@ def test_open_rows_are_shown_where_they_belong() -> None:
         ("nothing measured yet", [("none", "0.2"), ("top1", "0.2")]),
         ("caption-level noise 0.6", [("none", "0.6"), ("top1", "0.6")]),
     ]
-    text = render([only(grid, {})], "md", "x")
-    assert text.count("| 0 of 2 | - | - |") == 4
-    assert "from 0 of 8 runs" in text
+
+
+def test_a_group_of_which_nothing_is_measured_is_one_line() -> None:
+    table = only(make_grid(baseline="none"), {})
+    said = "Nothing is measured yet, of 4 runs; `in2r bench run` makes them."
+    assert render([table], "md", "x") == f"### main\n\n- {said}\n"
+    assert "tabular" not in render([table], "latex", "x")
+    assert json.loads(render([table], "json", "x"))[0]["notes"] == [said]
+    assert len(list(csv.DictReader(io.StringIO(render([table], "csv", "x"))))) == 4
+    measured = only(make_grid(baseline="none"), records_of(make_grid(), {"main_none_s0": 300.0}))
+    assert "| top1 | 0 of 2 | - | - |" in render([measured], "md", "x")
 
 
 def refusal(record: Record) -> str:
@@ -421,6 +439,22 @@ def test_records_of_no_cell_are_named() -> None:
     grid = make_grid()
     records = {**records_of(grid, ALL), "old_s0": make_record(grid.cells[0], 1.0)}
     assert "Left out, of no cell of the grid: records old_s0." in notes(only(grid, records), "x")
+
+
+def test_a_group_is_read_whatever_is_wrong_with_the_records_of_others(tmp_path: Path) -> None:
+    values = grid_values()
+    values["groups"]["other"] = {"axes": {"K": {"K": {"method": {"num_neighbors": 3}}}}}
+    (tmp_path / "grid.yaml").write_text(yaml.safe_dump(values, sort_keys=False))
+    cells = {cell.name: cell for cell in expand(values).cells}
+    for name, cell in cells.items():
+        write_record(tmp_path / "records" / f"{name}.json", make_record(cell, 300.0))
+    write_record(tmp_path / "records" / "other_K_s0.json", make_record(cells["main_none_s0"], 300.0))
+    [table] = read_tables(tmp_path, ["main"])
+    [group] = read_group_records(tmp_path, ["main"])
+    assert (len(table.blocks[0].lines), len(group.records), group.missing) == (2, 4, 0)
+    for read in (read_tables, read_group_records):
+        with pytest.raises(InputError, match="record other_K_s0: is of cell main_none_s0"):
+            read(tmp_path)
 
 
 # --- the paper's figures
@@ -555,6 +589,19 @@ def test_command_prints_and_writes(folder: Path, capsys: pytest.CaptureFixture[s
     assert (folder / "page.txt").read_text() == (folder / "out.csv").read_text()
 
 
+def test_command_says_in_one_line_that_nothing_is_measured(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    values = grid_values()
+    values["groups"]["other"] = {"axes": {"K": {"K": {"method": {"num_neighbors": 3}}}}}
+    (folder / "grid.yaml").write_text(yaml.safe_dump(values, sort_keys=False))
+    assert main(["bench", "table", str(folder)]) == 0
+    shown = capsys.readouterr().out
+    assert shown.endswith("\nother\nNothing is measured yet, of 2 runs; `in2r bench run` makes them.\n\n")
+    for file in (folder / "records").iterdir():
+        file.unlink()
+    assert main(["bench", "table", str(folder)]) == 0
+    assert capsys.readouterr().out == f"{folder}: nothing is measured yet; `in2r bench run {folder}` begins\n"
+
+
 def test_closed_standard_output_is_no_fault(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdout", None)  # as Python has it after `>&-`
     assert main(["bench", "table", str(folder), "--format", "md"]) == 0
@@ -565,7 +612,7 @@ def test_closed_standard_output_is_no_fault(folder: Path, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("form", ["md", "csv", "latex", "json"])
 def test_formats_are_utf8_whatever_the_terminal(folder: Path, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    values = grid_values({"λ | γ": {"none ± 1": {"method": {"rectifier": "none"}}}})
+    values = grid_values({"λ | γ": {"none ± 1": {"method": {"rectifier": "none"}}}}, title="1 ± 1")
     (folder / "grid.yaml").write_text(yaml.safe_dump(values, allow_unicode=True), encoding="utf-8")
     printed = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(printed, encoding="ascii", errors="replace"))

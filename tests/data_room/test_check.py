@@ -1,14 +1,18 @@
 """The report of a folder: counts, and each fault with file and row."""
 
 import argparse
+from typing import get_args, get_type_hints
 
 import numpy as np
 import pytest
 
 import in2r.data.features as features_module
 from in2r.cli import data as verb
+from in2r.cli import vocabulary
 from in2r.data.check import check_data
+from in2r.data.convert import KINDS
 from in2r.data.pairs import open_data
+from in2r.engine.settings import DataConfig
 from in2r.errors import InputError
 
 
@@ -30,8 +34,14 @@ def test_a_sound_folder(tmp_path):
     precomp(tmp_path, "train")
     precomp(tmp_path, "dev", 3, seed=1)
     report = check_data(tmp_path)
+    assert report.usable
+    assert [str(fault) for fault in report.faults] == [
+        f"{tmp_path}: no test split; `in2r eval --split dev` goes without"
+    ]
+    precomp(tmp_path, "test", 2, seed=2)
+    report = check_data(tmp_path)
     assert (report.usable, report.faults) == (True, [])
-    train, dev = report.splits
+    train, dev, _ = report.splits
     assert (train.name, train.images, train.captions, train.regions, train.dim) == ("train", 4, 20, 2, 3)
     assert (train.captions_per_image, train.dtype, train.vector_dim) == ((5, 5.0, 5), "float32", None)
     assert (dev.name, dev.images) == ("dev", 3)
@@ -63,9 +73,9 @@ def test_every_fault_of_a_precomp_folder_with_its_place(tmp_path, monkeypatch):
     assert found[:-1] == [
         ("warning", "train: empty captions: 2 (train_caps.txt line 5, train_caps.txt line 20)"),
         ("warning", "train: captions that repeat an earlier one: 1 (train_caps.txt line 8)"),
-        ("error", "train_ims.npy: rows (from 0) with NaN or infinity: 1 (train_ims.npy row 2)"),
+        ("error", "train_ims.npy: rows (from 0) with NaN, infinity or a value beyond 1e12: 1 (train_ims.npy row 2)"),
         ("warning", "train_ims.npy: rows (from 0) with nothing but zeros: 1 (train_ims.npy row 1)"),
-        ("error", "train_v.npy: rows (from 0) with NaN or infinity: 1 (train_v.npy row 9)"),
+        ("error", "train_v.npy: rows (from 0) with NaN, infinity or a value beyond 1e12: 1 (train_v.npy row 9)"),
         found[5],
         ("warning", "test: images with the very features of another one of train: 1 "
          "(test_ims.npy row 1 = train_ims.npy row 3)"),
@@ -80,7 +90,7 @@ def test_places_are_few_but_all_are_counted(tmp_path):
     precomp(tmp_path, "dev", seed=1)
     precomp(tmp_path, "train")
     (tmp_path / "train_caps.txt").write_text("\n" * 20)
-    (fault,) = check_data(tmp_path).faults
+    fault, _ = check_data(tmp_path).faults
     assert fault.count == 20
     assert str(fault).endswith("20 (train_caps.txt line 1, train_caps.txt line 2, train_caps.txt line 3, ...)")
 
@@ -153,7 +163,10 @@ def test_the_verb_prints_and_returns_the_exit_status(tmp_path, capsys):
     assert f"{tmp_path}: usable\n" in out
     np.save(tmp_path / "images.npy", np.array([[np.inf], [1], [2], [3]], np.float32))
     assert run(["check", tmp_path]) == 2
-    assert "error: images.npy: rows (from 0) with NaN or infinity: 1 (images.npy row 0)" in capsys.readouterr().out
+    assert (
+        "error: images.npy: rows (from 0) with NaN, infinity or a value beyond 1e12: 1 (images.npy row 0)"
+        in capsys.readouterr().out
+    )
 
 
 @pytest.mark.parametrize("text", ["x", "-1", "1-", "1-7-9"])
@@ -168,6 +181,23 @@ def test_help_gives_an_example(capsys):
         with pytest.raises(SystemExit):
             run([name, "--help"])
         assert f"example: in2r data {name} data/" in capsys.readouterr().out
+
+
+def test_options_and_defaults_are_those_of_the_settings():
+    """The command line repeats them: to be read it must not import what has them."""
+    parser = argparse.ArgumentParser()
+    verbs = parser.add_subparsers()
+    verb.register(verbs)
+    vocabulary.register(verbs)
+    known, usual = get_type_hints(DataConfig), DataConfig()
+    assert get_args(known["layout"]) == verb.LAYOUTS
+    check = parser.parse_args(["data", "check", "x"])
+    assert (check.layout, check.caption_vectors, check.split_seed) == (usual.layout, None, usual.split_seed)
+    assert parser.parse_args(["vocab", "build", "x", "--out", "y"]).min_count == usual.min_count
+    for kind in KINDS:
+        assert parser.parse_args(["data", "convert", "x", "y", "--kind", kind]).kind == kind
+    for rule in get_args(known["dev_rule"]):
+        assert parser.parse_args(["data", "convert", "x", "y", "--dev-rule", rule]).dev_rule == rule
 
 
 def test_every_fault_of_a_table_is_named(tmp_path, capsys):
@@ -194,3 +224,24 @@ def test_every_fault_of_a_table_is_named(tmp_path, capsys):
     with pytest.raises(InputError) as caught:
         open_data(tmp_path)
     assert str(caught.value) == unknown[0] + " (not the only fault: `in2r data check` lists them)"
+
+
+def test_many_broken_lines_are_counted(tmp_path):
+    table(tmp_path, [], images=2)
+    (tmp_path / "pairs.csv").unlink()
+    (tmp_path / "pairs.jsonl").write_text("no\n" * 3000)
+    faults = [str(fault) for fault in check_data(tmp_path).faults]
+    assert len(faults) == 11
+    assert faults[0].startswith(f"{tmp_path}/pairs.jsonl: line 1 is not JSON")
+    assert faults[-1] == "... and 2990 more"
+
+
+def test_images_of_one_id_in_two_splits_are_said(tmp_path):
+    for name in ("train", "dev", "test"):
+        precomp(tmp_path, name, seed=len(name))
+    np.save(tmp_path / "dev_ims.npy", np.random.default_rng(9).normal(size=(4, 2, 3)).astype(np.float32))
+    for name, ids in (("train", "abcd"), ("test", "xbzd")):
+        (tmp_path / f"{name}_ids.txt").write_text("\n".join(ids) + "\n")
+    report = check_data(tmp_path)
+    assert [str(fault) for fault in report.faults] == ["test: image ids that train has too: 2 ('b', 'd')"]
+    assert report.usable

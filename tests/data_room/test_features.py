@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import in2r.data.features as module
-from in2r.data.features import Features, non_finite, open_array, require_finite
+from in2r.data.features import Features, open_array, require_finite, unusable
 from in2r.errors import InputError
 
 
@@ -85,11 +85,17 @@ def test_blocks_cover_every_item_once_in_order(items, block_bytes):
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
-def test_non_finite_equals_isfinite(dtype):
-    special = np.array([0, -0.0, 1, -1, np.nan, np.inf, -np.inf, np.finfo(dtype).max, np.finfo(dtype).tiny], dtype)
+def test_what_is_not_finite_is_unusable(dtype):
+    special = np.array([0, -0.0, 1, -1, 65504, np.nan, np.inf, -np.inf, np.finfo(dtype).tiny], dtype)
     values = special[:, None, None].repeat(2, axis=1)
     values[:, 0] = 1
-    assert non_finite(values).tolist() == (~np.isfinite(special)).tolist()
+    assert unusable(values).tolist() == (~np.isfinite(special)).tolist()
+
+
+def test_what_was_never_filled_is_unusable():
+    values = np.ones((4, 1, 3), np.float32)
+    values[1, 0, 2], values[2, 0, 0], values[3, 0, 1] = 2e12, -1e30, 1e12
+    assert unusable(values).tolist() == [False, True, True, False]
 
 
 def test_require_finite_names_file_and_row_of_the_items_only():
@@ -99,11 +105,11 @@ def test_require_finite_names_file_and_row_of_the_items_only():
     array[5, 0, 0] = np.inf
     array[0, 0, 0] = np.inf
     with pytest.raises(
-        InputError, match=r"^train_ims.npy: row 0 \(counted from 0\) holds NaN or infinity, 2 of 2 items"
+        InputError, match=r"^train_ims.npy: row 0 \(counted from 0\) holds NaN, infinity or a value beyond 1e12, 2 of 2"
     ):
         require_finite(Features(array, np.arange(0, 10, 5), source="train_ims.npy"))
-    with pytest.raises(InputError, match=r"^images: row 5"):
-        require_finite(Features(array, np.array([5])), "images")
+    with pytest.raises(InputError, match=r"^features: row 5"):
+        require_finite(Features(array, np.array([5])))
 
 
 @pytest.mark.parametrize(

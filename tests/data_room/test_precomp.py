@@ -144,6 +144,19 @@ def test_one_caption_an_image_in_caps_txt_is_not_taken_for_repeated_rows(tmp_pat
         open_data(tmp_path).split("train")
 
 
+@pytest.mark.parametrize("test", ["test", "testall"])
+def test_captions_that_are_there_as_vectors_only_have_a_way_out(tmp_path, test):
+    np.save(tmp_path / "train_ims.npy", np.ones((4, 2), np.float32))
+    np.save(tmp_path / f"{test}_ims.npy", np.ones((4, 2), np.float32))
+    for split in ("train", test):
+        np.save(tmp_path / f"{split}_clip_b32.npy", np.ones((20, 2), np.float32))
+    for name, split in (("train", "train"), ("test", test)):
+        way = rf"{split}_clip_b32.npy: .* give data.caption_vectors=clip_b32 \(--caption-vectors clip_b32 "
+        with pytest.raises(InputError, match=way):
+            open_data(tmp_path).split(name)
+        assert open_data(tmp_path, caption_vectors="clip_b32").split(name).caption_vectors is not None
+
+
 def test_images_without_texts(tmp_path):
     np.save(tmp_path / "train_ims.npy", np.ones((70, 2), np.float32))
     with pytest.raises(InputError, match=r"train_caps.txt: no such file; 0 pairs: 70 rows of images without caption"):
@@ -177,7 +190,7 @@ def test_wrong_folders_and_splits(tmp_path):
     with pytest.raises(InputError, match=r"test_ims.npy: no such file"):
         open_data(tmp_path).split("test")
     (tmp_path / "pairs.csv").write_text("image,caption\n")
-    with pytest.raises(InputError, match=r"layout=precomp or layout=table"):
+    with pytest.raises(InputError, match=r"say which by data.layout=precomp or data.layout=table"):
         open_data(tmp_path)
 
 

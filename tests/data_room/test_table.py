@@ -1,5 +1,6 @@
 """Pair tables: every format, ragged captions, splits given or drawn, and each fault by file and line."""
 
+import csv
 import json
 import logging
 
@@ -319,3 +320,11 @@ def test_a_damaged_parquet_page_is_named_in_one_line(tmp_path):
     with pytest.raises(InputError, match=r"pairs.parquet: not a readable Parquet file") as caught:
         open_data(tmp_path)
     assert "\n" not in str(caught.value)
+
+
+def test_a_huge_caption_is_read(tmp_path):
+    huge = " ".join(["word"] * 40_000)
+    limit = csv.field_size_limit()
+    write(tmp_path, [("a", huge, "train"), ("b", "b", "train")])
+    assert open_data(tmp_path).split("train").captions == [huge, "b"]
+    assert csv.field_size_limit() == limit

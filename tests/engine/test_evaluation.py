@@ -1,6 +1,7 @@
 """Recall of a split in three rows; divergence; what cannot be trained on."""
 
 import logging
+import math
 import re
 import shutil
 from collections.abc import Callable
@@ -19,7 +20,7 @@ from in2r.data.pairs import PairSet
 from in2r.data.vocabulary import Vocabulary
 from in2r.engine.checkpoint import checkpoints
 from in2r.engine.device import resolve_device
-from in2r.engine.evaluation import evaluate_split
+from in2r.engine.evaluation import evaluate_split, is_collapsed, mean_pairwise_cosine
 from in2r.engine.run import RunFolder
 from in2r.engine.settings import RunConfig
 from in2r.engine.train import reopen, resume_run, start_run
@@ -95,6 +96,27 @@ def test_folds_are_averaged() -> None:
     for name, value in rows["A"].items():
         assert value == pytest.approx(np.mean([recall[name] for recall in recalls])), name
     assert rows["A"]["i2t_r1"] > evaluate_split({"A": net}, part, texts, CPU)[0]["A"]["i2t_r1"]  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_mean_pairwise_cosine_equals_the_pairwise_mean(seed: int) -> None:
+    rows = torch.nn.functional.normalize(torch.randn(30, 5, generator=torch.Generator().manual_seed(seed)), dim=1)
+    full = rows.double() @ rows.double().T
+    expected = float(full.sum() - full.trace()) / (30 * 29)
+    assert mean_pairwise_cosine(rows) == pytest.approx(expected, abs=1e-6)
+    assert not is_collapsed(rows)
+
+
+def test_collapse_is_seen_through_rounding_but_a_narrow_cone_is_none() -> None:
+    one = torch.full((50, 16), 0.25)
+    assert is_collapsed(one + 1e-7 * torch.arange(50)[:, None] / 50)
+    cone = one + 0.02 * torch.randn(50, 16, generator=torch.Generator().manual_seed(0))
+    cone = torch.nn.functional.normalize(cone, dim=1)
+    assert mean_pairwise_cosine(cone) > 0.99
+    assert not is_collapsed(cone)
+    assert not is_collapsed(one[:1])
+    assert is_collapsed(torch.zeros(50, 4))
+    assert math.isnan(mean_pairwise_cosine(one[:1]))
 
 
 def test_a_collapsed_network_is_said(caplog: pytest.LogCaptureFixture) -> None:
@@ -186,7 +208,7 @@ def test_one_image_is_too_few(own: Path, tmp_path: Path) -> None:
     change(own / "train_ims.npy", lambda a: a[:1])
     change(own / "train_vecs.npy", lambda a: a[:5])
     (own / "train_caps.txt").write_text("a\nb\nc\nd\ne\n", encoding="utf-8")
-    refused(tmp_path, settings(own), "train: 1 images; at least two are needed")
+    refused(tmp_path, settings(own), "train_ims.npy: 1 image in train; at least 2 are needed")
 
 
 def test_captions_that_do_not_fit_the_features(own: Path, tmp_path: Path) -> None:
@@ -274,10 +296,13 @@ def test_devices_that_are_here() -> None:
     assert resolve_device("auto").type in ("cpu", "cuda", "mps")
 
 
-def test_equal_captions_do_not_stop_a_run(own: Path, tmp_path: Path) -> None:
+def test_equal_and_empty_captions_are_said_and_do_not_stop_a_run(
+    own: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     (own / "train_caps.txt").write_text("a dog\n" * 59 + "\n", encoding="utf-8")
     records = start_run(tmp_path / "run", settings(own, "paper", "train.epochs=2", words=True)).records()
     assert len(records) == 2
+    assert caplog.text.count("of 60 training captions 1 are empty and 58 repeat an earlier one") == 1
 
 
 def test_an_oracle_trains_on_the_truly_matching_pairs_only(data: Path, noise: Path, tmp_path: Path) -> None:

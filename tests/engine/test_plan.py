@@ -1,6 +1,7 @@
 """What a run will cost: the reckoning by hand, with a clock that the steps advance; the run is not touched."""
 
 import copy
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,11 @@ from tiny_engine import settings
 
 from in2r.engine import plan
 from in2r.engine.loop import Trainer
-from in2r.engine.plan import make_plan
+from in2r.engine.plan import Plan, make_plan
 from in2r.engine.run import RunFolder
 from in2r.engine.setup import open_setup
-from in2r.engine.train import Silent
+from in2r.engine.train import Silent, start_run
+from in2r.errors import InputError
 from in2r.methods import Peer
 
 
@@ -85,6 +87,21 @@ def test_slow_steps_are_timed_once(
     made = trainer(tmp_path / "run", data, noise, "sce")
     clock.spend(made.method, "all_pairs_step", [100.0, 50.0], monkeypatch)
     assert make_plan(made).seconds == 30 * 50
+
+
+def test_a_plan_that_the_disk_has_no_room_for_is_said(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = settings(data, "sce", "train.epochs=1")
+    start_run(tmp_path / "room", made)
+    assert "want of room" not in caplog.text
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(100, 100, 0))
+    planned: list[Plan] = []
+    with pytest.raises(InputError, match=r"0\.0 MiB free"):  # at the first checkpoint, as said
+        start_run(tmp_path / "none", made, on_plan=planned.append)
+    assert planned[0].disk_bytes > planned[0].free_disk_bytes == 0
+    said = "MiB needed, 0.0 MiB free on this disk for checkpoints and best weights; the run may stop for want of room"
+    assert caplog.text.count(said) == 1
 
 
 @pytest.mark.parametrize("preset", ["paper", "released", "discard", "triplet", "sce"])

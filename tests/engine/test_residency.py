@@ -19,6 +19,7 @@ from in2r.engine import residency
 from in2r.engine.device import free_memory
 from in2r.engine.residency import Free, Residency, decide, settle_features, working_bytes
 from in2r.engine.settings import RunConfig
+from in2r.engine.setup import open_setup
 from in2r.engine.train import resume_run, start_run
 from in2r.engine.training_data import TrainingData
 from in2r.errors import InputError
@@ -125,10 +126,13 @@ def test_the_tightest_control_group_counts(tmp_path: Path, monkeypatch: pytest.M
         (root / folder / "memory.max").write_text(limit)
         (root / folder / "memory.current").write_text("700\n")
         (root / folder / "memory.stat").write_text("anon 550\ninactive_file 100\nactive_file 50\n")
-    assert device_module._left_by_groups(own, root) == [1000 - 700 + 150]
-    assert device_module._left_by_groups(tmp_path / "none", root) == []
-    monkeypatch.setattr(device_module, "_left_by_groups", lambda own, root: [450, 900])
-    assert free_memory(CPU) == 450
+    monkeypatch.setattr(device_module, "OWN_GROUPS", own)
+    monkeypatch.setattr(device_module, "ALL_GROUPS", root)
+    assert free_memory(CPU) == 1000 - 700 + 150
+    (root / "job/step/memory.max").write_text("900\n")
+    assert free_memory(CPU) == 900 - 700 + 150
+    monkeypatch.setattr(device_module, "OWN_GROUPS", tmp_path / "none")
+    assert free_memory(CPU) > 2**20
 
 
 # --- batches
@@ -299,3 +303,18 @@ def test_on_a_card_features_are_copied_where_the_decision_says(
         assert part.held.dtype == torch.float16
     assert settled.train.texts is data.texts
     assert settled.dev_texts is data.texts
+
+
+def test_batches_know_captions_of_the_same_words_where_the_method_asks(data: Path) -> None:
+    for asked in (True, False):
+        config = settings(data, "paper", f"method.mask_same_image={str(asked).lower()}", words=True)
+        setup = open_setup(config, CPU)
+        assert setup.train.captions is not None
+        captions = [" ".join(caption.lower().split()) for caption in setup.train.captions]
+        words = setup.training_data().batch(torch.arange(len(captions))).words
+        if not asked:
+            assert words is None
+            continue
+        assert words is not None
+        for one, other in zip(range(len(captions)), range(1, len(captions)), strict=False):
+            assert (words[one] == words[other]) == (captions[one] == captions[other])

@@ -7,7 +7,9 @@ import resource
 import shutil
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,14 +21,14 @@ from tiny_engine import assert_same, resume_and_die, settings, start_and_die
 
 from in2r.data.vocabulary import Vocabulary
 from in2r.data.word_vectors import load_word_vectors
-from in2r.engine import checkpoint, loop
+from in2r.engine import checkpoint, loop, origin
 from in2r.engine.checkpoint import checkpoints, load_tensors, save_tensors
 from in2r.engine.run import RunFolder
 from in2r.engine.settings import RunConfig
 from in2r.engine.setup import open_setup
 from in2r.engine.train import Silent, reopen, resume_run, start_run
 from in2r.errors import InputError
-from in2r.results import evaluate_run
+from in2r.results import evaluate, evaluate_run, score_run, scores
 
 
 @pytest.fixture(scope="module")
@@ -200,9 +202,10 @@ def test_a_new_checkpoint_never_gives_way_to_a_damaged_one_of_a_later_step(tmp_p
     assert steps() == [25]
 
 
-def test_files_of_before_there_were_checksums_are_read(tmp_path: Path) -> None:
+def test_a_file_without_a_checksum_is_refused(tmp_path: Path) -> None:
     save_file({"a": torch.ones(2)}, tmp_path / "x.safetensors", metadata={"in2r": "{}"})
-    assert load_tensors(tmp_path / "x.safetensors")[0]["a"].tolist() == [1, 1]
+    with pytest.raises(InputError, match=r"x\.safetensors: not written by in2r \(no metadata with a checksum\)"):
+        load_tensors(tmp_path / "x.safetensors")
 
 
 def test_no_readable_checkpoint_is_an_error(copied: Path) -> None:
@@ -276,7 +279,7 @@ def full_disk(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
     monkeypatch.setattr(checkpoint, "save_file", write)
 
 
-@pytest.mark.parametrize(("how", "said"), [("beforehand", "0 MiB free"), ("meanwhile", "No space left on device")])
+@pytest.mark.parametrize(("how", "said"), [("beforehand", "0.0 MiB free"), ("meanwhile", "No space left on device")])
 def test_a_full_disk_leaves_the_last_good_checkpoint(
     copied: Path, whole: dict[str, Path], how: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -321,7 +324,7 @@ def test_a_record_that_is_broken_or_too_short_is_named(copied: Path) -> None:
     with pytest.raises(InputError, match=r"log\.jsonl: line 2 is not JSON"):
         folder.records()
     folder.log_file.write_text("3\n", encoding="utf-8")
-    with pytest.raises(InputError, match=r"log\.jsonl: line 1 is no record of an epoch"):
+    with pytest.raises(InputError, match=r"log\.jsonl: line 1: expected keys and values, got 3"):
         folder.records()
     folder.log_file.write_bytes(b"\xff\n")
     with pytest.raises(InputError, match=r"log\.jsonl: not UTF-8"):
@@ -347,28 +350,195 @@ def test_best_weights_that_are_gone_are_missed_at_once(copied: Path) -> None:
         resume_run(copied)
 
 
+def test_damaged_best_weights_are_missed_before_training(copied: Path) -> None:
+    file = copied / "best.safetensors"
+    weight = next(value for value in load_tensors(file)[0].values() if len(value.shape) > 1)
+    flip(file, weight.numpy().tobytes(), 3)
+    rewind(copied)
+    before = (copied / "log.jsonl").read_bytes()
+    with pytest.raises(InputError, match=r"best\.safetensors: damaged: .*, but epoch \d was the best; put it back"):
+        resume_run(copied)
+    assert (copied / "log.jsonl").read_bytes() == before
+
+
+# --- files of another run
+
+
+def test_a_checkpoint_of_another_run_is_refused(copied: Path, whole: dict[str, Path]) -> None:
+    newest, other = (checkpoints(folder / "checkpoints")[-1] for folder in (copied, whole["alternating"]))
+    shutil.copy(other, newest)  # of the same shapes
+    with pytest.raises(InputError, match=rf"{newest.name}: of another run \(.*\); put this run's own back"):
+        resume_run(copied)
+    with pytest.raises(InputError, match="of another run"):
+        resume_run(copied, force=True)
+
+
+def test_best_weights_of_another_run_are_refused(copied: Path, whole: dict[str, Path]) -> None:
+    shutil.copy(whole["alternating"] / "best.safetensors", copied)
+    for look in (resume_run, evaluate_run, score_run):
+        with pytest.raises(InputError, match=r"best\.safetensors: of another run \(.*\); put this run's own back"):
+            look(copied)
+
+
+def test_the_mark_is_of_all_that_decides_what_is_learnt(
+    configs: dict[str, RunConfig], data: Path, noise: Path, tmp_path: Path, whole: dict[str, Path]
+) -> None:
+    def mark(config: RunConfig, **changes: Any) -> str:
+        setup = replace(open_setup(config, torch.device("cpu")), **changes)
+        return str(origin.describe(setup, loop.Trainer(RunFolder(tmp_path / "run"), setup, Silent()), planned)["mark"])
+
+    planned = SimpleNamespace(record=dict)
+    index, vectors = f"noise.index={noise}", tmp_path / "glove.txt"
+    vectors.write_text("red 1 0 0 0\n", encoding="utf-8")
+    other_data = tiny_engine.make_data(tmp_path / "other")
+    change_captions(other_data)
+    own = mark(configs["interleaved"])
+    assert own == RunFolder(whole["interleaved"]).info()["mark"]
+    others = [
+        mark(settings(data, "paper", index, "train.seed=9")),
+        mark(settings(other_data, "paper", index)),
+        mark(settings(data, "paper")),
+        mark(settings(data, "paper", f"noise.index={tiny_engine.make_noise(tmp_path / 'noise.npy', 0.6)}")),
+        mark(settings(data, "paper", index, words=True)),
+        mark(settings(data, "paper", index, words=True), vocabulary=Vocabulary.build(["red dog"], min_count=1)),
+        mark(settings(data, "paper", index, f"data.word_vectors={vectors}", words=True)),
+    ]
+    assert len({own, *others}) == 1 + len(others)
+    elsewhere = Path(shutil.copytree(data, tmp_path / "copy"))
+    assert mark(settings(elsewhere, "paper", index, "checkpoint.keep=9", "train.threads=1")) == own
+
+
+def test_checkpoints_and_best_weights_say_whose_they_are(copied: Path) -> None:
+    info = RunFolder(copied).info()
+    for file in (*checkpoints(copied / "checkpoints"), copied / "best.safetensors"):
+        meta = load_tensors(file)[1]
+        assert (meta["run"], meta["data"]) == (info["mark"], info["data"]["fingerprint"]["hash"])
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
         ("config.yaml", b"\xff\xfe", r"config\.yaml: not valid YAML"),
         ("config.yaml", b"train: {epoch: 3}", r"config\.yaml: configuration: unknown key `train\.epoch`"),
-        ("run.json", b"[]", r"run\.json: no created, versions"),
+        (
+            "config.yaml",
+            b"",
+            r"config\.yaml: no `data\.path` \(and \d+ more\); put back what .* `settings` in run\.json",
+        ),
+        ("run.json", b"[]", r"run\.json: expected keys and values, got \[\]"),
         ("run.json", b"{", r"run\.json: not valid JSON"),
     ],
 )
 def test_a_broken_description_is_named(copied: Path, name: str, content: bytes, message: str) -> None:
     (copied / name).write_bytes(content)
-    with pytest.raises(InputError, match=message) as caught:
-        resume_run(copied)
-    assert "\n" not in str(caught.value)
+    for look in (resume_run, evaluate_run):
+        with pytest.raises(InputError, match=message) as caught:
+            look(copied)
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("key", ["noise", "word_vectors", "plan", "settings"])
+def test_a_description_that_lacks_something_is_named(copied: Path, key: str) -> None:
+    folder = RunFolder(copied)
+    folder.write_info({name: value for name, value in folder.info().items() if name != key})
+    for look in (resume_run, evaluate_run):
+        with pytest.raises(InputError, match=rf"run\.json: no `{key}`"):
+            look(copied)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"data": None}, "data: expected keys and values, got None"),
+        ({"data": {"path": "x"}}, "data: no `fingerprint`"),
+        ({"data": {"path": "x", "fingerprint": {"hash": "x"}}}, r"data\.fingerprint: no `splits`"),
+        ({"settings": None}, "settings: expected keys and values, got None"),
+        ({"settings": {"train": 3}}, r"settings\.train: expected keys and values, got 3"),
+        ({"plan": None}, "plan: expected keys and values, got None"),
+        ({"plan": {"epoch_seconds": 3}}, r"plan\.epoch_seconds: expected a list, got 3"),
+        ({"vocabulary": {}}, "vocabulary: no `hash`"),
+        ({"noise": "much"}, "noise: expected keys and values, got 'much'"),
+        ({"forced": [None]}, r"forced\[0\]: expected text, got None"),
+    ],
+)
+def test_a_description_of_another_form_is_one_line(copied: Path, changes: dict[str, Any], message: str) -> None:
+    folder = RunFolder(copied)
+    folder.write_info(folder.info() | changes)
+    for look in (resume_run, evaluate_run, score_run):
+        with pytest.raises(InputError, match=rf"run\.json\.{message}"):
+            look(copied)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('{"epoch": 2', '{"epoch": "x"', r"line 2\.epoch: expected a whole number, got 'x'"),
+        ('"steps": {"A"', '"steps": 3, "else": {"A"', r"line 1\.steps: expected keys and values, got 3"),
+        ('{"epoch": 2', '{"epoch": 1', r"line 2 is of epoch 1; put the file back"),
+        ('{"epoch": 2', '{"epoch": 3', r"line 2 is of epoch 3; put the file back"),
+    ],
+)
+def test_a_record_of_another_form_or_order_is_one_line(copied: Path, old: str, new: str, message: str) -> None:
+    file = copied / "log.jsonl"
+    file.write_text(file.read_text(encoding="utf-8").replace(old, new), encoding="utf-8")
+    for look in (resume_run, evaluate_run, score_run):
+        with pytest.raises(InputError, match=rf"log\.jsonl: {message}"):
+            look(copied)
+
+
+@pytest.mark.parametrize("lines", [[0, 2], [0, 1, 1, 2]])
+def test_a_finished_run_whose_record_lost_or_doubled_a_line_is_refused(copied: Path, lines: list[int]) -> None:
+    file = copied / "log.jsonl"
+    found = file.read_text(encoding="utf-8").splitlines(keepends=True)
+    file.write_text("".join(found[line] for line in lines), encoding="utf-8")
+    for look in (resume_run, evaluate_run, score_run):
+        with pytest.raises(InputError, match=r"log\.jsonl: line \d is of epoch \d; put the file back"):
+            look(copied)
+
+
+@pytest.mark.parametrize("lines", [None, 2])
+def test_a_record_shorter_than_its_checkpoint_is_not_called_unfinished(copied: Path, lines: int | None) -> None:
+    file = copied / "log.jsonl"
+    found = file.read_text(encoding="utf-8").splitlines(keepends=True)
+    file.unlink()
+    if lines is not None:
+        file.write_text("".join(found[:lines]), encoding="utf-8")
+    for look in (resume_run, evaluate_run, score_run):
+        with pytest.raises(InputError, match=rf"log\.jsonl: {lines or 0} lines, but 3 epochs ended before the check"):
+            look(copied)
+
+
+def change_checkpoint(folder: Path, **changes: Any) -> Path:
+    """Write other metadata into the newest checkpoint; None = without the entry."""
+    newest = checkpoints(folder / "checkpoints")[-1]
+    tensors, meta = load_tensors(newest)
+    save_tensors(newest, tensors, {name: value for name, value in {**meta, **changes}.items() if value is not None})
+    return newest
 
 
 def test_a_checkpoint_of_another_version_is_named(copied: Path) -> None:
-    newest = checkpoints(copied / "checkpoints")[-1]
-    tensors, meta = load_tensors(newest)
-    save_tensors(newest, tensors, {**meta, "partitions": ["A", "B"], "versions": {"in2r": "0.0.1"}})
-    with pytest.raises(InputError, match=r"step-.*: not a checkpoint of this in2r, but of version 0\.0\.1 \("):
+    change_checkpoint(copied, partitions=["A", "B"], versions={"in2r": "0.0.1"})
+    with pytest.raises(InputError, match=r"step-.*: written by another in2r \(0\.0\.1\), or damaged: "):
         resume_run(copied)
+
+
+@pytest.mark.parametrize("key", ["mixtures", "computed_on"])
+def test_a_checkpoint_that_lacks_something_is_refused(copied: Path, key: str) -> None:
+    change_checkpoint(copied, **{key: None})
+    with pytest.raises(InputError, match=rf"step-.*: written by another in2r.*{key}"):
+        resume_run(copied)
+
+
+def test_a_run_that_goes_on_elsewhere_says_so(copied: Path, caplog: pytest.LogCaptureFixture) -> None:
+    resume_run(copied)
+    assert "bit-identically" not in caplog.text
+    _, meta = load_tensors(checkpoints(copied / "checkpoints")[-1])
+    elsewhere = {**meta["computed_on"], "device": "cuda", "device_name": "a card", "threads": 99}
+    file = change_checkpoint(copied, computed_on=elsewhere, versions={**meta["versions"], "torch": "2.0"})
+    resume_run(copied)
+    threads = torch.get_num_threads()
+    assert f"{file}: written with another torch (2.0, now {torch.__version__}), device (cuda, now cpu), " in caplog.text
+    assert f"device_name (a card, now None), threads (99, now {threads}); the run goes on, but not" in caplog.text
 
 
 def test_another_number_of_pairs_within_an_epoch(copied: Path) -> None:
@@ -413,10 +583,53 @@ def test_a_folder_with_a_run_is_not_written_over(copied: Path, configs: dict[str
         resume_run(tmp_path / "nothing")
 
 
-def test_a_start_that_was_killed_early_can_be_made_again(configs: dict[str, RunConfig], tmp_path: Path) -> None:
+def test_a_path_that_no_checkpoint_could_be_read_from_is_refused(configs: dict[str, RunConfig], tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="not UTF-8, which safetensors files need; give another folder"):
+        start_run(tmp_path / os.fsdecode(b"run-\xff"), configs["interleaved"])
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_start_that_was_killed_early_can_be_made_again(
+    configs: dict[str, RunConfig], whole: dict[str, Path], tmp_path: Path
+) -> None:
     for name in ("lock", "run.json", "vocabulary.json", "noise_index.npy", "noise_index.npy.json", ".tmp-run.x.json"):
         (tmp_path / name).write_text("half", encoding="utf-8")
-    start_run(tmp_path, configs["interleaved"])
+    start_run(tmp_path, configs["words"])
+    assert_same(tmp_path, whole["words"])
+    for name in ("vocabulary.json", "noise_index.npy", "noise_index.npy.json"):
+        assert (tmp_path / name).read_bytes() == (whole["words"] / name).read_bytes()
+    assert not list(tmp_path.glob(".tmp-*"))
+    assert {**RunFolder(tmp_path).info(), "created": 0, "plan": 0} == {
+        **RunFolder(whole["words"]).info(), "created": 0, "plan": 0,
+    }  # fmt: skip
+
+
+def test_the_threads_of_a_run_are_its_own(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    usual, seen = torch.get_num_threads(), []
+
+    def watched(module: Any, name: str) -> None:
+        function = getattr(module, name)
+        monkeypatch.setattr(module, name, lambda *args: seen.append(torch.get_num_threads()) or function(*args))
+
+    def work(name: str, threads: str) -> None:
+        config = settings(data, "sce", f"train.threads={threads}", "train.epochs=1")
+        folder = start_run(tmp_path / name, config).path
+        assert RunFolder(folder).info()["threads"] == int(threads.replace("null", str(usual)))
+        rewind(folder)
+        resume_run(folder)
+        evaluate_run(folder)
+        score_run(folder)
+
+    watched(loop, "evaluate_split")
+    watched(evaluate, "evaluate_split")
+    watched(scores, "score_pairs")
+    own = usual + 1
+    work("own", str(own))
+    assert seen == [own] * 5  # trained, resumed, tested, scored by both networks
+    assert torch.get_num_threads() == usual
+    seen.clear()
+    work("usual", "null")
+    assert seen == [usual] * 5
 
 
 # --- what the run was begun with
@@ -494,16 +707,11 @@ def test_what_was_forced_in_training_is_never_forgotten(movable: tuple[Path, Pat
     assert RunFolder(folder).info()["forced"] == [f"the noise index {kept}"]
 
 
-def test_without_its_copy_a_run_reads_the_index_it_was_given(movable: tuple[Path, Path, Path]) -> None:
-    folder, _, index = movable
+def test_the_runs_copy_of_its_noise_index_is_missed(movable: tuple[Path, Path, Path]) -> None:
+    folder, _, _ = movable
     for path in folder.glob("noise_index.npy*"):
         path.unlink()
-    resume_run(folder)
-    tiny_engine.make_noise(index, 0.6)
-    with pytest.raises(InputError, match=f"changed since the run began: the noise index {index}"):
-        resume_run(folder)
-    index.unlink()
-    with pytest.raises(InputError, match="no such noise index"):
+    with pytest.raises(InputError, match=r"noise_index\.npy: no such file; put the run's copy of noise\.npy back"):
         resume_run(folder)
 
 
@@ -526,15 +734,24 @@ def test_a_config_that_was_cut_off_is_refused(copied: Path) -> None:
     file = copied / "config.yaml"
     text = file.read_text(encoding="utf-8")
     file.write_text(text[: text.index("train:")], encoding="utf-8")
-    with pytest.raises(InputError, match=r"setting train\.epochs \(\d+, now 45\)"):
-        resume_run(copied)
+    for look in (resume_run, evaluate_run):
+        with pytest.raises(InputError, match=r"config\.yaml: no `train\.seed` \(and \d+ more\); put back"):
+            look(copied)
 
 
-def test_settings_of_place_and_upkeep_may_change(copied: Path) -> None:
-    for section, name, value in (("checkpoint", "keep", 7), ("train", "threads", 1), ("train", "device", "cpu")):
+def test_settings_of_place_and_upkeep_may_change(copied: Path, whole: dict[str, Path]) -> None:
+    changes = (
+        ("checkpoint", "keep", 1), ("train", "threads", 1), ("train", "device", "cpu:0"),
+        ("data", "residency", "device"),
+    )  # fmt: skip
+    for section, name, value in changes:
         change_setting(copied, section, name, value)
     rewind(copied)
+    assert checkpoints(copied / "checkpoints")
     resume_run(copied)
+    assert_same(copied, whole["interleaved"])
+    assert len(checkpoints(copied / "checkpoints")) == 1
+    assert "forced" not in RunFolder(copied).info()
 
 
 def test_a_vocabulary_that_is_gone_is_not_built_anew(whole: dict[str, Path], tmp_path: Path) -> None:

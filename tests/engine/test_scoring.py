@@ -11,7 +11,7 @@ from tiny_engine import settings
 from torch import Tensor
 
 from in2r.data.features import Features
-from in2r.engine.scoring import estimate_noise_rates, make_partition, score_pairs, settle_loss, trust_all
+from in2r.engine.scoring import Partition, judge_pairs, score_pairs, trust_all
 from in2r.engine.settings import PartitionConfig
 from in2r.engine.setup import open_setup
 from in2r.engine.train import start_run
@@ -137,6 +137,10 @@ def test_a_loss_that_is_not_finite_names_its_pair() -> None:
 TWO = torch.cat([torch.linspace(0.0, 0.2, 60), torch.linspace(2.0, 2.2, 40)])
 
 
+def make_partition(losses: torch.Tensor, pairs: torch.Tensor, total: int, config: PartitionConfig) -> Partition:
+    return judge_pairs({"sce": losses}, pairs, total, config).partition
+
+
 def test_two_groups_are_told_apart_and_spread_over_all_pairs() -> None:
     pairs = torch.arange(100) * 2 + 1
     made = make_partition(TWO, pairs, 201, PartitionConfig())
@@ -144,8 +148,9 @@ def test_two_groups_are_told_apart_and_spread_over_all_pairs() -> None:
     assert torch.equal(torch.nonzero(made.clean).flatten(), pairs[:60])
     assert not made.clean_prob[::2].any()
     assert made.figures["clean_fraction"] == pytest.approx(0.6)
-    rates = estimate_noise_rates({"sce": TWO}, PartitionConfig())
-    assert rates == {"estimated_noise_rate_sce": pytest.approx(0.4, abs=0.01)}
+    judged = judge_pairs({"sce": TWO, "x": TWO[:1].expand(100)}, pairs, 201, PartitionConfig())
+    assert (judged.loss, judged.noise_rates) == ("sce", {"sce": pytest.approx(0.4, abs=0.01), "x": 0})
+    assert judged.figures()["estimated_noise_rate_sce"] == judged.noise_rates["sce"]
     assert made.figures["single_mode"] == 0
 
 
@@ -165,7 +170,6 @@ def test_equal_losses_make_everything_clean() -> None:
         assert made.elite.all()
         assert not made.split
         assert made.figures["single_mode"] == 1
-        assert estimate_noise_rates({"x": torch.full((50,), 0.7)}, PartitionConfig()) == {"estimated_noise_rate_x": 0}
 
 
 def test_one_group_is_not_split_unless_asked() -> None:
@@ -226,10 +230,14 @@ def two_groups(noisy: int, of: int = 400) -> torch.Tensor:
 def test_auto_believes_the_sce_loss_where_it_calls_many_pairs_noisy(noisy: int, chosen: str) -> None:
     losses = {"sce": two_groups(noisy), "triplet-mean": two_groups(100)}
     config = PartitionConfig(loss="auto", threshold=0.4)
-    settled = settle_loss(losses, config)
-    assert settled == replace(config, loss=chosen)  # type: ignore[arg-type]
-    assert settle_loss(losses, PartitionConfig(loss="sce")).loss == "sce"
-    assert settle_loss(losses, replace(config, sce_from=0.0)).loss == "sce"
+
+    def judged(config: PartitionConfig) -> str:
+        made = judge_pairs(losses, torch.arange(400), 400, config)
+        assert made.partition.mixture["loss"] == made.loss
+        return made.loss
+
+    assert judged(config) == chosen
+    assert judged(PartitionConfig(loss="sce")) == judged(replace(config, sce_from=0.0)) == "sce"
 
 
 def test_auto_says_what_it_took_and_both_networks_decide_for_themselves(
@@ -246,6 +254,14 @@ def test_auto_says_what_it_took_and_both_networks_decide_for_themselves(
     monkeypatch.undo()
     summary = json.loads(score_run(tmp_path / "run").with_suffix(".json").read_text())
     assert set(summary["loss"].split(" and ")) <= {"sce", "triplet-mean"}
+
+
+def test_pairs_are_scored_whole_where_training_scored_them_augmented(data: Path, tmp_path: Path) -> None:
+    run(tmp_path / "run", data, "partition.augmented=true")
+    scores = score_run(tmp_path / "run").read_bytes()
+    config = tmp_path / "run" / "config.yaml"
+    config.write_text(config.read_text().replace("augmented: true", "augmented: false"))
+    assert score_run(tmp_path / "run", force=True).read_bytes() == scores
 
 
 def test_a_threshold_that_trusts_nothing_is_said_and_the_run_goes_on(

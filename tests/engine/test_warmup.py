@@ -7,7 +7,7 @@ import pytest
 import torch
 from tiny_engine import assert_same, make_noise, outcome, settings
 
-from in2r.engine import warmup
+from in2r.engine import device, networks, warmup
 from in2r.engine.checkpoint import checkpoints
 from in2r.engine.loop import Trainer
 from in2r.engine.run import RunFolder
@@ -137,10 +137,10 @@ def test_a_warm_up_that_cannot_be_kept_costs_the_run_nothing(
 ) -> None:
     (tmp_path / "kept").write_text("a file where a folder should be")
     with caplog.at_level(logging.WARNING):
-        run = start_run(tmp_path / "run", wish(data, tmp_path / "kept"))
-    assert len(run.records()) == 3
+        folder = start_run(tmp_path / "run", wish(data, tmp_path / "kept"))
+    assert len(folder.records()) == 3
     assert str(tmp_path / "kept") in caplog.text
-    assert_same(run.path, start_run(tmp_path / "whole", wish(data, None)).path)
+    assert_same(folder.path, start_run(tmp_path / "whole", wish(data, None)).path)
 
 
 def test_what_differs_between_machines_belongs_to_the_identity(data: Path, tmp_path: Path) -> None:
@@ -152,6 +152,24 @@ def test_what_differs_between_machines_belongs_to_the_identity(data: Path, tmp_p
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("in2r.engine.loop.adopt_warmup", look)
         start_run(tmp_path / "run", wish(data, None))
-    assert seen[0]["device"] == ["cpu", torch.get_num_threads()]
+    assert seen[0]["computed_on"] == {
+        "device": "cpu", "device_name": None, "precision": "float32", "threads": torch.get_num_threads(),
+    }  # fmt: skip
     assert {"torch", "numpy", "platform", "in2r"} <= seen[0]["versions"].keys()
     assert "path" not in seen[0]["data"]
+
+
+def test_a_warm_up_of_another_card_or_precision_is_not_taken_over(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(name: str, *overrides: str) -> int:
+        short = ("train.epochs=1", "method.warmup_epochs=1")
+        return taken_over(start_run(tmp_path / name, wish(data, tmp_path / "kept", "discard", *short, *overrides)))
+
+    monkeypatch.setattr(device, "device_name", lambda device: "one card")
+    assert start("first") == 0
+    monkeypatch.setattr(device, "device_name", lambda device: "another card")
+    assert start("other card") == 0
+    assert start("the same precision by its name", "train.precision=float32") == 1
+    monkeypatch.setattr(networks, "resolve_precision", lambda setting, device: torch.bfloat16)  # what auto came to
+    assert start("other precision") == 0

@@ -121,7 +121,7 @@ def die_at(point: str, count: int) -> None:
     if point == "step":  # after the optimiser's step, before its position is counted
         loop.Trainer._train_step = _at_call(count, loop.Trainer._train_step, before=False)  # type: ignore[method-assign]
     elif point == "partition":  # one network has judged the pairs, the other has not
-        judge.make_partition = _at_call(count, judge.make_partition, before=True)
+        judge.judge_pairs = _at_call(count, judge.judge_pairs, before=True)
     elif point == "append":
         append, calls = RunFolder.append, iter(range(1, 99))
         RunFolder.append = lambda *args: (_half_a_line if next(calls) == count else append)(*args)  # type: ignore[method-assign, assign]

@@ -373,6 +373,17 @@ def test_a_query_without_enough_neighbours_has_no_prototype() -> None:
     assert torch.allclose(step.losses["rect"], each[1:].mean(), rtol=1e-4)
 
 
+def test_a_query_without_a_prototype_lends_none_to_the_others() -> None:
+    made = method(rectifier="mean", rectification="prototype-contrast", memory_exclude_self=True, num_neighbors=4)
+    net, other = peer(made, 0), peer(made, 1)
+    fill(other, [200, 201, 202, 203], [4, 1, 2, 3])  # image 4 is that of noisy pair 20
+    step = made.partition_step(net, other, CLEAN, NOISY)
+    t_hat, v_hat = prototypes(step)
+    v, u = net.embed(NOISY)
+    alone = prototype_contrast_loss(v[1:] @ t_hat[1:].T, u[1:] @ v_hat[1:].T)
+    assert torch.allclose(step.losses["rect"], alone, rtol=1e-4)
+
+
 def test_with_no_prototype_at_all_the_loss_is_zero() -> None:
     made = method(memory_exclude_self=True)
     net, other = peer(made, 0), peer(made, 1)
@@ -414,6 +425,16 @@ def test_pairs_of_one_image_are_no_negatives_where_that_is_asked_for() -> None:
         assert torch.allclose(losses["intra_text"], triplet_loss(u @ u.T, ignore=ignored))
         warm = made.all_pairs_step(net, clean, 0).losses["sce"]
         assert torch.allclose(warm, sce_loss(v @ u.T, ignore=ignored))
+
+
+def test_pairs_of_the_same_words_are_no_negatives_either() -> None:
+    clean = replace(batch([0, 1, 5, 10]), words=torch.tensor([3, 4, 7, 4]))  # pairs 0 and 1: one image; 1 and 3: words
+    ignore = torch.zeros(4, 4, dtype=torch.bool)
+    ignore[0, 1] = ignore[1, 0] = ignore[1, 3] = ignore[3, 1] = True
+    made, net, other = ready(mask_same_image=True)
+    v, u = net.embed(clean)
+    losses = made.partition_step(net, other, clean, None).losses
+    assert torch.allclose(losses["inter"], triplet_loss(v @ u.T, ignore=ignore))
 
 
 def test_memory_size() -> None:

@@ -5,6 +5,7 @@ from torch import Tensor, nn
 
 from in2r.losses import sce_loss, triplet_loss
 from in2r.methods import Batch, Peer
+from in2r.methods.in2r import In2r, In2rConfig
 from in2r.methods.plain import Sce, SceConfig, Triplet, TripletConfig
 
 
@@ -60,3 +61,22 @@ def test_the_warm_up_loss_alone_is_sce_in_every_epoch() -> None:
         loss = method.all_pairs_step(Net(), given, epoch).losses["total"]
         torch.testing.assert_close(loss, sce_loss(similarity, 0.1, 1.0, 0.5))
     assert not method.needs_partition(9)
+
+
+def test_pairs_are_scored_by_the_losses_that_the_run_was_trained_with() -> None:
+    _, similarity = batch()
+    sce = Sce(SceConfig(warmup_temperature=0.1, ce_weight=2.0, rce_weight=0.5, epsilon=1e-3), 6)
+    scored = sce.sample_losses(similarity)
+    torch.testing.assert_close(scored["sce"], sce_loss(similarity, 0.1, 2.0, 0.5, 1e-3, reduction="none"))
+    scored = Triplet(TripletConfig(margin=0.4), 6).sample_losses(similarity)
+    torch.testing.assert_close(
+        scored["triplet-mean"], triplet_loss(similarity, 0.4, negatives="mean", reduction="none")
+    )
+
+
+def test_what_a_plain_method_has_no_setting_for_is_scored_as_by_in2r() -> None:
+    _, similarity = batch()
+    usual = In2r(In2rConfig(), 6).sample_losses(similarity)
+    sce, hinge = Sce(SceConfig(ce_weight=3.0), 6), Triplet(TripletConfig(margin=0.9), 6)
+    torch.testing.assert_close(sce.sample_losses(similarity)["triplet-mean"], usual["triplet-mean"])
+    torch.testing.assert_close(hinge.sample_losses(similarity)["sce"], usual["sce"])

@@ -7,7 +7,8 @@ from typing import Any
 
 import yaml
 
-from in2r.bench.grid import Cell, cell_config, expand
+from in2r.bench.grid import Cell, cell_config
+from in2r.bench.grid_file import expand
 from in2r.bench.records import Record, write_record
 from in2r.config import to_dict
 from in2r.plots.sources import RunLog
@@ -43,15 +44,25 @@ def log(*epochs: dict[str, Any], name: str = "mine", fingerprint: str = "a" * 64
 
 
 def write_grid(
-    folder: Path, values: dict[str, Any], rsum: Callable[[Cell], float | None], **protocol: dict[str, Any]
+    folder: Path,
+    values: dict[str, Any],
+    rsum: Callable[[Cell], float | None],
+    one_group: Callable[[Cell], str] = lambda cell: "",
+    **protocol: dict[str, Any],
 ) -> Path:
-    """Write grid.yaml, and the record of each cell that has an rSum; `protocol` is laid on its sections."""
+    """Write grid.yaml, and the record of each cell that has an rSum; `protocol` is laid on its sections.
+
+    `one_group` names the networks whose losses formed one group in the only epoch.
+    """
     folder.mkdir(parents=True)
     (folder / "grid.yaml").write_text(yaml.safe_dump(values, sort_keys=False, allow_unicode=True), encoding="utf-8")
     for cell in expand(values).cells:
         found = rsum(cell)
         if found is not None:
-            write_record(folder / "records" / f"{cell.name}.json", record(cell, found, **protocol))
+            made = record(cell, found, **protocol)
+            for name in one_group(cell):
+                made.epochs[0] |= {f"single_mode_{name}": 1.0, f"clean_fraction_{name}": 1.0}
+            write_record(folder / "records" / f"{cell.name}.json", made)
     return folder
 
 

@@ -2,19 +2,25 @@
 
 import json
 import math
+import re
+import shlex
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from matplotlib.figure import Figure
 from plot_records import write_grid
 
 from in2r.bench.grid import Cell
+from in2r.bench.grid_file import read_grid
+from in2r.bench.groups import GroupRecords
+from in2r.cli import plot
 from in2r.errors import InputError
 from in2r.plots.noise import draw_noise, noise_series
-from in2r.plots.sensitivity import draw_sensitivity, numeric_points, scale_values
+from in2r.plots.sensitivity import draw_sensitivity, numeric_series, scale_values
 from in2r.plots.series import Series, describe_seeds
-from in2r.plots.sources import GroupRecords, read_groups
+from in2r.plots.sources import read_groups
 
 GRID: dict[str, Any] = {
     "settings": {"data": {"path": "flowers"}, "noise": {"ratio": 0.4}},
@@ -65,12 +71,15 @@ def noise(group: GroupRecords) -> Figure:
 
 
 def test_points_are_the_settings_values(grid: Path) -> None:
-    assert numeric_points(only(grid, "K")) == {
+    assert numeric_series(only(grid, "K")).points == {
         1: {0: 301, 1: 291},
         5: {0: 305, 1: 295},
         20: {0: 320, 1: 310},
     }
-    assert numeric_points(only(grid, "gamma")) == {0: {0: 300}, 0.5: {0: 300}}  # of the labels: the axis is no key
+    assert numeric_series(only(grid, "gamma")).points == {
+        0: {0: 300},
+        0.5: {0: 300},
+    }  # of the labels: the axis is no key
 
 
 def test_mean_and_deviation_by_hand() -> None:
@@ -95,6 +104,32 @@ def test_sensitivity_draws_seeds_mean_band_and_baseline(grid: Path) -> None:
     text = figure.get_supxlabel().replace("\n", " ")
     assert "test split of flowers (aaaaaaaaaaaa, 100 images, 500 captions)" in text
     assert "caption-level noise 40 %. n = 1 to 2 seeds a point" in text
+
+
+def test_points_without_two_groups_of_pairs_are_open(tmp_path: Path) -> None:
+    def one_group(cell: Cell) -> str:
+        return {1: "AB", 5: "B" if cell.seed else ""}.get(cell.settings.get("method", {}).get("num_neighbors", 0), "")
+
+    grid = write_grid(tmp_path / "grid", GRID, rsum, one_group)
+    assert {x: str(course) for x, course in numeric_series(only(grid, "K")).one_group.items()} == {
+        1: "2 of 2", 5: "0.5 of 2",
+    }  # fmt: skip
+    figure = sensitivity(only(grid, "K"), only(grid, "gamma"))
+    (opened,) = [line for line in figure.axes[0].lines if line.get_markerfacecolor() == "white"]
+    assert (list(opened.get_xdata()), list(opened.get_ydata())) == ([1, 5], [296, 300])
+    assert not [line for line in figure.axes[1].lines if line.get_markerfacecolor() == "white"]
+    said = figure.get_supxlabel().replace("\n", " ")
+    assert "Open: in some epochs of co-training (K 1: 2 of 2; K 5: 0.5 of 2) the pairs formed one group" in said
+
+
+def test_methods_without_two_groups_of_pairs_are_open(grid: Path, tmp_path: Path) -> None:
+    assert "Open" not in noise(only(grid, "methods")).get_supxlabel()
+    low = write_grid(tmp_path / "low", GRID, rsum, lambda cell: "AB" * (cell.settings["noise"]["ratio"] == 0.2))
+    figure = noise(only(low, "methods"))
+    opened = [line for line in figure.axes[0].lines if line.get_markerfacecolor() == "white"]
+    assert [(list(line.get_xdata()), line.get_marker()) for line in opened] == [([20], "o"), ([20], "s")]
+    said = figure.get_supxlabel().replace("\n", " ")
+    assert "co-training (IN²R at 20 %, oracle at 20 %: 2 of 2) the pairs formed one group" in said
 
 
 def test_a_flat_curve_looks_flat(grid: Path, tmp_path: Path) -> None:
@@ -203,19 +238,19 @@ def test_two_rows_at_one_value_are_refused(tmp_path: Path) -> None:
     finished = {"K_5_s0", "K_5-with-gamma-2_s1"}
     grid = write_grid(tmp_path / "grid", values, lambda cell: 300.0 if cell.name in finished else None)
     with pytest.raises(InputError, match=r"group K: rows 5 and 5 with gamma 2 both stand at 5; make two groups"):
-        numeric_points(only(grid, "K"))
+        numeric_series(only(grid, "K"))
 
 
 def test_two_names_of_one_row_are_one_point(tmp_path: Path) -> None:
     axes = {"method.num_neighbors": {"5": {"method": {"num_neighbors": 5}}, "default": {}}}
     grid = write_grid(tmp_path / "grid", {**GRID, "groups": {"K": {"axes": axes}}}, lambda cell: 300.0)
-    assert numeric_points(only(grid, "K")) == {5: {0: 300, 1: 300}}
+    assert numeric_series(only(grid, "K")).points == {5: {0: 300, 1: 300}}
 
 
 def test_missing_cells_are_counted(tmp_path: Path) -> None:
     grid = write_grid(tmp_path / "grid", GRID, lambda cell: None if "K_20_s1" in cell.name else rsum(cell))
     group = only(grid, "K")
-    points = numeric_points(group)
+    points = numeric_series(group).points
     assert points[20] == {0: 320}
     assert describe_seeds([group], [points], "line").endswith("a thin line; not finished and not shown: 1 of the runs")
     assert describe_seeds([group], [points], "line").startswith("n = 1 to 2 seeds a point: mean, band")
@@ -279,3 +314,42 @@ def test_unknown_or_empty_groups_are_refused(tmp_path: Path) -> None:
         read_groups(grid, ["X"])
     with pytest.raises(InputError, match="no record of group K yet"):
         read_groups(grid, ["K"])
+
+
+# --- the examples of pages and help work on the grids that they name
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+
+def example_grids() -> dict[str, dict[str, Any]]:
+    """Folder → what its grid asks: those of the package, and the second one of the page on grids."""
+    _, methods = re.findall(
+        r"^```yaml\n(settings:.*?|title:.*?)^```", (DOCS / "bench.md").read_text("utf-8"), re.M | re.S
+    )
+    package = {"grids/sensitivity": "sensitivity", "grids/table1": "table1_flickr30k"}
+    return {**{folder: read_grid(name) for folder, name in package.items()}, "grids/methods": yaml.safe_load(methods)}
+
+
+def example_commands() -> list[list[str]]:
+    texts = [(DOCS / name).read_text("utf-8") for name in ("plots.md", "bench.md")] + [plot.EXAMPLES]
+    found = [line for text in texts for line in re.findall(r"in2r plot (?:noise|sensitivity) [^`\n]*--out \S+", text)]
+    return [shlex.split(line)[2:] for line in found]
+
+
+@pytest.mark.parametrize("command", example_commands(), ids=" ".join)
+def test_examples_name_groups_that_can_be_drawn(command: list[str], tmp_path: Path) -> None:
+    kind, folder, *options = command
+    grid = write_grid(tmp_path / "grid", example_grids()[folder], lambda cell: 300.0)
+    groups = [only(grid, name) for option, name in zip(options[::2], options[1::2], strict=True) if option == "--group"]
+    assert groups
+    if kind == "noise":
+        (group,) = groups
+        assert len(noise_series(group)[0].points) > 1
+        noise(group)
+    else:
+        sensitivity(*groups)
+
+
+def test_both_kinds_have_examples() -> None:
+    assert {command[0] for command in example_commands()} == {"noise", "sensitivity"}
+    assert len(example_commands()) == 5

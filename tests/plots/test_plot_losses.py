@@ -21,6 +21,10 @@ def drawn(*args: object, **options: object) -> Figure:
     return figure
 
 
+def legend(figure: Figure) -> list[str]:
+    return [text.get_text() for text in figure.legends[0].get_texts()]
+
+
 def test_component_is_the_weighted_normal_density_over_a_bin() -> None:
     at_mean, one_sigma = components(mixture(), np.array([0.25, 0.35]))[0]
     # weight 0.25, sigma 0.1, four bins: 100 * 0.25 / (0.1 sqrt(2 pi)) / 4
@@ -49,7 +53,7 @@ def test_bars_and_split_are_in_units_of_the_loss() -> None:
     assert clean.get_xdata()[np.argmax(clean.get_ydata())] == pytest.approx(1.5, abs=0.01)
     assert noisy.get_xdata()[np.argmax(noisy.get_ydata())] == pytest.approx(2.5, abs=0.01)
     assert clean.get_linestyle() != noisy.get_linestyle()
-    assert axes.get_title("right") == "noisy 75 %"
+    assert axes.get_title("right") == "weight 0.75"
 
 
 def test_every_epoch_with_a_partition_has_a_panel() -> None:
@@ -67,9 +71,15 @@ def test_without_known_truth_all_pairs_are_one_histogram() -> None:
 
 
 def test_no_split_line_where_the_pairs_were_not_split() -> None:
-    (axes,) = drawn(log(epoch(1, mixture={"A": mixture(boundary=None)}))).axes
+    one = log(epoch(1, mixture={"A": mixture(boundary=None)}), epoch(2, mixture={"A": mixture()}))
+    figure = drawn(one, "A", 1)
+    (axes,) = figure.axes
     assert len(axes.lines) == 2
     assert axes.get_title("right") == "one mode, no split"
+    assert legend(figure) == ["pairs that match", "mismatched pairs", "clean component", "noisy component"]
+    assert "eight" not in figure.get_supxlabel()  # no figure of it is shown
+    assert legend(drawn(one))[-1] == "split: noisy to the right"
+    assert "Weight: that of the noisy component, not the share" in drawn(one).get_supxlabel().replace("\n", " ")
 
 
 def test_equal_losses_are_said() -> None:

@@ -18,9 +18,13 @@ INFO: dict[str, Any] = {
     "threads": 1,
     "seed": 0,
     "method": "in2r",
-    "data": {"path": "data/flowers", "fingerprint": {"hash": "a" * 64}},
+    "data": {"path": "data/flowers", "fingerprint": {"hash": "a" * 64, "splits": {}}},
     "noise": NOISE,
     "vocabulary": None,
+    "word_vectors": None,
+    "plan": {"epoch_seconds": []},
+    "mark": "0",
+    "settings": {},
 }
 
 

@@ -42,7 +42,10 @@ def test_look_neither_depends_on_the_users_settings_nor_changes_them(
 
 
 def test_a_dollar_in_a_name_is_no_formula(tmp_path: Path) -> None:
-    draw(tmp_path / "dollar.svg", "run_$a$_$\\frac")
+    with style.canvas(tmp_path / "dollar.svg") as figure:
+        plain, dollars = (figure.text(0, y, label) for y, label in ((0, "run_a"), (0.5, "run_$a$")))
+        figure.draw_without_rendering()
+        assert dollars.get_window_extent().width > plain.get_window_extent().width + 5  # two more letters
 
 
 def test_two_lines_differ_in_all_that_is_seen_in_grey() -> None:

@@ -23,9 +23,9 @@ from in2r.bench.grid import Cell, cell_config
 from in2r.bench.leases import EXPIRES, Heartbeat, Lease
 from in2r.bench.records import make_record, write_record
 from in2r.config import to_dict
-from in2r.data.pairs import open_data
+from in2r.data.pairs import open_configured
 from in2r.engine.run import RunFolder, RunInUseError, changed_settings
-from in2r.engine.settings import RunConfig
+from in2r.engine.settings import DataConfig, RunConfig
 from in2r.engine.train import resume_run, start_run
 from in2r.errors import InputError
 from in2r.noise import draw_noise, save_index
@@ -87,14 +87,19 @@ def _noise_file(folder: GridFolder, cell: Cell, config: RunConfig, where: Where)
     stated = Path(cell_config(cell).data.path)
     # data folders of one name in two places are two sets
     place = stated.name if len(stated.parts) == 1 else f"{stated.name}-{sha256(str(stated).encode()).hexdigest()[:6]}"
-    name = f"{place}_{noise.level}_{noise.ratio:g}_s{cell.seed}.npy"
+    name = f"{place}{_split_name(config.data)}_{noise.level}_{noise.ratio:g}_s{cell.seed}.npy"
     file = (folder.noise / name).absolute()
     if not file.is_file():
-        data = config.data
-        source = open_data(data.path, layout=data.layout, split_seed=data.split_seed, announce=False)
-        own = source.split("train")
+        own = open_configured(config.data, announce=False).split("train")
         save_index(file, draw_noise(own.image_of_caption, noise.ratio, noise.level, cell.seed))
     return file
+
+
+def _split_name(data: DataConfig) -> str:
+    """Name what else decides the training pairs, where it is not the default: begun grids keep their files."""
+    usual = DataConfig()
+    seed = "" if data.split_seed == usual.split_seed else f"_split{data.split_seed}"
+    return seed if data.layout == usual.layout else f"{seed}_{data.layout}"
 
 
 def train_and_test(folder: GridFolder, cell: Cell, where: Where, folds: int) -> None:

@@ -9,6 +9,7 @@ from scipy.special import stdtrit
 
 from in2r.bench.paper import PaperFigure
 from in2r.bench.protocols import agree, describe, shared_protocol
+from in2r.bench.records import Cotraining
 
 RSUM, SINGLE = "ensemble_rsum", "single_rsum"
 RANKED = (RSUM, SINGLE, *(f"ensemble_{way}_r{k}" for way in ("i2t", "t2i") for k in (1, 5, 10)))
@@ -40,7 +41,7 @@ class Run:
 
     figures: Mapping[str, float]
     """recalls and rSum of A, B and the ensemble (`A_i2t_r1`), `single_rsum`, `steps`, `seconds`, and what
-    `tables.read_run` says of its course"""
+    `tables.make_run` says of its course"""
     protocol: Mapping[str, Any]
 
 
@@ -78,9 +79,10 @@ class Line:
         return self.uses_truth or self.is_forced
 
     @property
-    def has_one_group(self) -> bool:
-        """Whether co-training did not tell two groups of pairs apart, in some epoch of some run."""
-        return any(self.values("one_group_epochs").values())
+    def cotraining(self) -> Cotraining:
+        """How co-training went in all its runs."""
+        epochs, one_group = (sum(self.values(f"{name}_epochs").values()) for name in ("cotraining", "one_group"))
+        return Cotraining(int(epochs), one_group)
 
     @property
     def is_coherent(self) -> bool:

@@ -10,15 +10,49 @@ from in2r.bench.folder import GridFolder
 from in2r.bench.grid import Cell, cell_config
 from in2r.bench.warmups import warmup_epochs, warmup_key
 from in2r.config import to_dict
-from in2r.engine.device import resolve_device
+from in2r.engine.device import resolve_device, use_threads
 from in2r.engine.loop import Trainer
 from in2r.engine.plan import Rates, count_work, measure_rates, sizes
 from in2r.engine.run import RunFolder
 from in2r.engine.settings import RunConfig
 from in2r.engine.setup import open_setup
-from in2r.engine.train import Silent, use_threads
+from in2r.engine.train import Silent
 from in2r.errors import InputError
 from in2r.methods import build_method
+
+_AT_NO_COST = {
+    "data": ("split_seed",),
+    "method": (
+        "ce_weight",
+        "rce_weight",
+        "epsilon",
+        "warmup_temperature",
+        "warmup_epochs",
+        "margin",
+        "intra_margin",
+        "lambda_intra",
+        "gamma",
+        "refiner_dropout",
+        "rectification_temperature",
+        "memory_source",
+        "memory_elite",
+        "memory_prefill",
+    ),
+    "train": (
+        "seed",
+        "epochs",
+        "learning_rate",
+        "weight_decay",
+        "schedule",
+        "step_epochs",
+        "step_factor",
+        "gradient_clip",
+        "order",
+        "initial_weights",
+    ),
+}
+"""Keys whose value decides what a step learns, or how many there are, and not how long one takes. All others count, so
+that a key that is added later is timed before it is known to be one of these."""
 
 
 @dataclass(frozen=True)
@@ -81,17 +115,22 @@ def _keep(kept: dict[str | None, int], cell: Cell) -> None:
 
 
 def _kind_of(config: RunConfig) -> str:
-    """Return what steps must agree in to take alike long."""
+    """Return what steps must agree in to take alike long, and to be timed in the same phases."""
     values = to_dict(config)
-    method = {key: values["method"].get(key) for key in ("name", "rectifier", "refiner", "memory_size")}
+    kind = {
+        name: {key: value for key, value in values[name].items() if key not in _AT_NO_COST.get(name, ())}
+        for name in ("data", "model", "method", "train")
+    }
+    method = build_method(config.method, 1)
+    phases = {method.needs_partition(epoch) for epoch in range(config.train.epochs)}
     noise = values["noise"]["oracle"] and values["noise"]["ratio"]  # an oracle has fewer pairs
-    return json.dumps([values["data"], values["model"], values["train"]["batch_size"], method, noise], sort_keys=True)
+    one_view = values["method"].get("lambda_intra") == 0  # the clean batch is not embedded a second time
+    return json.dumps([kind, values["partition"]["augmented"], sorted(phases), noise, one_view], sort_keys=True)
 
 
 def _rehearse(config: RunConfig) -> _Kind:
-    use_threads(config)
     setup = open_setup(config, resolve_device(config.train.device), first=False)
-    with tempfile.TemporaryDirectory() as scratch:
+    with use_threads(config), tempfile.TemporaryDirectory() as scratch:
         trainer = Trainer(RunFolder(scratch), setup, Silent())
         pairs, dev, noisy = sizes(trainer)
         work = count_work(trainer.config, trainer.method, pairs, dev, noisy)

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from in2r.bench.compare import Line, Run
+from in2r.bench.records import Cotraining
 from in2r.bench.tables import Table
 
 
@@ -14,6 +15,9 @@ def notes(table: Table, command: str) -> list[str]:
         command: what made it.
     """
     lines = [line for block in table.blocks for line in block.lines]
+    if not table.is_measured:
+        cells = sum(len(line.cells) for line in lines)
+        return [f"Nothing is measured yet, of {cells} runs; `in2r bench run` makes them.", *_strangers(table)]
     found = [f"Made by `{command}` from {_extent(lines)}.", *_machines([run for line in lines for run in _runs(line)])]
     found.append(
         "rSum: the sum of the six recalls in percent, of both networks' ensemble; mean ± sample standard deviation "
@@ -35,23 +39,35 @@ def notes(table: Table, command: str) -> list[str]:
         found.append(
             "In brackets: means over fewer seeds than other rows have; compare such rows by paired differences only."
         )
-    found += [_one_group(line) for line in lines if line.has_one_group]
+    found += [
+        f"¶ {'; '.join(names)}: in {figures} epochs of co-training the pairs formed one group, and a network went on "
+        "with the warm-up loss on all of them."
+        for figures, names in by_one_group((", ".join(line.labels), line.cotraining) for line in lines).items()
+    ]
     if any(any(line.values("epoch_is_of_warmup").values()) for line in lines):
         found.append(
             "Epoch: the one that dev selected, by seed; w: it is one of the warm-up, nothing later was better."
         )
-    found += _paper(lines)
-    if table.strangers:
-        found.append(f"Left out, of no cell of the grid: records {', '.join(table.strangers)}.")
-    return found
+    return found + _paper(lines) + _strangers(table)
 
 
-def _one_group(line: Line) -> str:
-    alone, epochs = (sum(line.values(figure).values()) for figure in ("one_group_epochs", "cotraining_epochs"))
-    return (
-        f"¶ {', '.join(line.labels)}: in {alone:g} of {epochs:g} epochs of co-training the pairs formed one group, and "
-        "a network went on with the warm-up loss on all of them."
-    )
+def by_one_group(found: Iterable[tuple[str, Cotraining]]) -> dict[str, list[str]]:
+    """Put together what had one group of pairs in equally many epochs: these as text ("3 of 8") → the names.
+
+    Args:
+        found: name and course of each; those that had two groups in all epochs are left out.
+    """
+    names: dict[str, list[str]] = {}
+    for name, course in found:
+        if course.one_group:
+            names.setdefault(str(course), []).append(name)
+    return names
+
+
+def _strangers(table: Table) -> list[str]:
+    if not table.strangers:
+        return []
+    return [f"Left out, of no cell of the grid: records {', '.join(table.strangers)}."]
 
 
 def _runs(line: Line) -> list[Run]:
@@ -59,12 +75,10 @@ def _runs(line: Line) -> list[Run]:
 
 
 def _extent(lines: Sequence[Line]) -> str:
-    """Say how many runs, of which seeds and data, and when."""
+    """Say how many runs, of which seeds and data, and when; there is one at least."""
     runs = [run for line in lines for run in _runs(line)]
     wanted = sum(len(line.cells) for line in lines)
     seeds = sorted({seed for line in lines for seed in line.runs})
-    if not runs:
-        return f"0 of {wanted} runs"
     data = _distinct(run.protocol["data"]["path"] for run in runs)
     days = sorted(day for run in runs for day in (run.protocol["trained"]["created"][:10], run.protocol["date"][:10]))
     when = days[0] if days[0] == days[-1] else f"{days[0]} to {days[-1]}"
@@ -74,8 +88,6 @@ def _extent(lines: Sequence[Line]) -> str:
 
 def _machines(runs: Sequence[Run]) -> list[str]:
     """Say where the runs were trained, as far as their records tell."""
-    if not runs:
-        return []
     trained = [run.protocol["trained"] for run in runs]
     devices = _distinct(
         f"{entry['device_name'] or entry['device']}, CPU threads: {entry['threads']}" for entry in trained

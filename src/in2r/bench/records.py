@@ -1,7 +1,7 @@
 """Records: what is kept of a finished cell, small enough to be committed, and enough for every table and figure."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,31 @@ class Record:
     """as `in2r eval` writes it: rows, chance, health, protocol"""
     epochs: list[dict[str, Any]]
     """the run's log"""
+
+
+@dataclass(frozen=True)
+class Cotraining:
+    """How co-training went, over one run or several."""
+
+    epochs: int
+    one_group: float
+    """epochs of these in which the pairs formed one group, so that a network went on with the warm-up loss on all of
+    them; half a one where that befell one network of the two"""
+
+    def __str__(self) -> str:
+        return f"{self.one_group:g} of {self.epochs}"
+
+
+def cotraining(records: Iterable[Record]) -> Cotraining:
+    """Return how co-training went in these runs together."""
+    later = [entry for record in records for entry in record.epochs if entry.get("phase") == "co-training"]
+    alone = [
+        entry
+        for entry in later
+        for name in "AB"
+        if entry.get(f"single_mode_{name}") and entry.get(f"clean_fraction_{name}") == 1
+    ]
+    return Cotraining(len(later), len(alone) / 2)  # of two networks
 
 
 def make_record(name: str, folder: RunFolder, result: Mapping[str, Any]) -> Record:

@@ -41,7 +41,7 @@ def to_markdown(tables: Sequence[Table], command: str) -> str:
     parts = []
     for table in tables:
         parts.append(f"### {_markdown(table.title)}")
-        for block in table.blocks:
+        for block in table.shown:
             parts.append(f"**{_markdown(block.heading)}**")
             parts += [_markdown_sheet(sheet) for sheet in sheets(table, block)]
         parts.append("\n".join(f"- {note}" for note in notes(table, command)))
@@ -71,7 +71,7 @@ def to_latex(tables: Sequence[Table], command: str) -> str:
     parts = []
     for table in tables:
         parts.append(f"% {_latex(table.group)}: needs \\usepackage{{booktabs}}\n\\subsection*{{{_latex(table.title)}}}")
-        for block in table.blocks:
+        for block in table.shown:
             parts.append(f"\\paragraph{{{_latex(block.heading)}}}")
             parts += [_latex_sheet(sheet) for sheet in sheets(table, block)]
         items = "\n".join(f"\\item {_latex(note.replace('`', ''))}" for note in notes(table, command))

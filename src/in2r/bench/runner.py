@@ -104,7 +104,9 @@ class Runner:
                 f"{self.folder.path}: {STRIKES} cells in a row broke before their first epoch; `in2r bench status "
                 f"{self.folder.path}` says why, `--retry` begins them again"
             )
-        cells, states = self.cells, {cell.name: self.folder.state(cell.name) for cell in self.cells}
+        own = {job.cell.name for job in self._running}  # whatever their leases say: a machine that slept was late
+        cells = self.cells
+        states = {cell.name: "running" if cell.name in own else self.folder.state(cell.name) for cell in cells}
         # what was begun comes first, then by priority
         left = [cell for state in ("interrupted", "open") for cell in cells if states[cell.name] == state]
         busy = {self.keys[cell.name] for cell in cells if states[cell.name] == "running" and self._warms(cell)}

@@ -101,7 +101,7 @@ def _epochs(line: Line) -> str:
 
 def _labels(line: Line) -> tuple[str, ...]:
     first, *rest = line.labels
-    marks = " †" * line.uses_truth + " §" * line.is_forced + " ¶" * line.has_one_group
+    marks = " †" * line.uses_truth + " §" * line.is_forced + " ¶" * (line.cotraining.one_group > 0)
     return (f"{first}{marks}", *rest)
 
 

@@ -2,17 +2,16 @@
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from in2r.bench.compare import RANKED, SINGLE, Block, Line, Run, make_blocks
-from in2r.bench.folder import GridFolder
-from in2r.bench.grid import Cell, Grid, Group, Row, cell_config
+from in2r.bench.grid import Group, Row
+from in2r.bench.groups import GroupRecords, read_group_records
 from in2r.bench.paper import PaperFigure, paper_figure
-from in2r.bench.protocols import RESULT, forced, require_form
-from in2r.bench.records import Record, read_records, require_settings
-from in2r.engine.settings import RunConfig
+from in2r.bench.protocols import forced
+from in2r.bench.records import Record, cotraining
 from in2r.errors import InputError
 
 
@@ -28,6 +27,16 @@ class Table:
     strangers: tuple[str, ...]
     """records in the grid's folder that are of no cell of the grid"""
 
+    @property
+    def is_measured(self) -> bool:
+        """Whether anything of it is."""
+        return any(line.runs for block in self.blocks for line in block.lines)
+
+    @property
+    def shown(self) -> tuple[Block, ...]:
+        """What people are shown: no blocks of dashes where nothing is measured, which the notes say."""
+        return self.blocks if self.is_measured else ()
+
 
 def read_tables(folder: Path, groups: Sequence[str] = (), minus: str | None = None) -> list[Table]:
     """Make the tables of a grid folder from its grid.yaml and records/ alone.
@@ -40,48 +49,17 @@ def read_tables(folder: Path, groups: Sequence[str] = (), minus: str | None = No
     Raises:
         InputError: not a grid folder, no such group or label, or a record that is not of the grid's settings.
     """
-    grid = GridFolder(folder)
-    return make_tables(grid.grid(), read_records(grid.records), groups, minus)
+    return make_tables(read_group_records(folder, groups), minus)
 
 
-def make_tables(
-    grid: Grid, records: Mapping[str, Record], groups: Sequence[str] = (), minus: str | None = None
-) -> list[Table]:
-    """Make a grid's tables; see `read_tables`."""
-    wanted = grid.named(groups) if groups else grid.groups
-    configs = {cell.name: cell_config(cell) for cell in grid.cells}
-    runs = {}
-    for cell in grid.cells:
-        if cell.name in records:
-            runs[cell.name] = read_run(records[cell.name], cell, configs[cell.name])
-    strangers = tuple(sorted(records.keys() - configs.keys()))
-    return [_table(group, configs, runs, minus, strangers) for group in wanted]
+def make_tables(groups: Sequence[GroupRecords], minus: str | None = None) -> list[Table]:
+    """Make the tables of groups; see `read_tables`."""
+    return [_table(found, minus) for found in groups]
 
 
-def read_run(record: Record, cell: Cell, config: RunConfig) -> Run:
-    """Take what tables and figures read of a record, once all of it is found whole.
-
-    Args:
-        record: what is kept of the cell.
-        cell: whose record it must be.
-        config: the cell's settings.
-
-    Raises:
-        InputError: a record of another cell or other settings, a damaged one, or one of an unfinished run.
-    """
-    place = f"record {cell.name}"
-    if (record.name, record.seed) != (cell.name, cell.seed):
-        raise InputError(f"{place}: is of cell {record.name}, seed {record.seed}; the grid has seed {cell.seed} here")
-    require_form(record.settings, {str: {str: object}}, f"{place}: settings")
-    require_form(record.result, RESULT, f"{place}: result")
-    require_form(record.epochs, [{"seconds": float}], f"{place}: epochs")
-    rows, protocol = record.result["rows"], record.result["protocol"]
-    if len(rows) != 3:
-        raise InputError(f"{place}: result.rows: expected A, B and ensemble, got {', '.join(rows)}")
-    require_settings(record, config)
-    if not protocol["finished"]:
-        raise InputError(f"{place}: of an unfinished run ({protocol['epochs_done']} epochs)")
-    return Run(_figures(record), protocol)
+def make_run(record: Record) -> Run:
+    """Take of a record what a table shows."""
+    return Run(_figures(record), record.result["protocol"])
 
 
 def _figures(record: Record) -> dict[str, float]:
@@ -102,43 +80,30 @@ def _figures(record: Record) -> dict[str, float]:
 def _course(record: Record) -> dict[str, float]:
     """Say which epoch was selected, and whether co-training was what its name says."""
     epoch = record.result["protocol"]["selection"]["epoch"]
-    later = [entry for entry in record.epochs if entry.get("phase") == "co-training"]
-    alone = [
-        entry
-        for entry in later
-        for name in "AB"
-        if entry.get(f"single_mode_{name}") and entry.get(f"clean_fraction_{name}") == 1
-    ]
+    later = cotraining([record])
     return {
         "epoch": epoch,
         "epoch_is_of_warmup": float(epoch <= record.settings.get("method", {}).get("warmup_epochs", 0)),
-        "cotraining_epochs": len(later),
-        "one_group_epochs": len(alone) / 2,  # of two networks
+        "cotraining_epochs": later.epochs,
+        "one_group_epochs": later.one_group,
     }
 
 
-def _table(
-    group: Group,
-    configs: Mapping[str, RunConfig],
-    runs: Mapping[str, Run],
-    minus: str | None,
-    strangers: tuple[str, ...],
-) -> Table:
+def _table(found: GroupRecords, minus: str | None) -> Table:
+    group = found.group
     labels = dict.fromkeys(row.labels[0] for row in group.rows)
     if minus is not None and minus not in labels:
         raise InputError(f"group {group.name} has no row {minus}; labels of {group.axes[0]}: {', '.join(labels)}")
     baseline = minus or group.baseline
-    lines = [_line(group, row, configs, runs, baseline) for row in group.rows]
-    return Table(group.name, group.title, group.axes, baseline, make_blocks(lines), strangers)
+    lines = [_line(found, row, baseline) for row in group.rows]
+    return Table(group.name, group.title, group.axes, baseline, make_blocks(lines), found.strangers)
 
 
-def _line(
-    group: Group, row: Row, configs: Mapping[str, RunConfig], runs: Mapping[str, Run], baseline: str | None
-) -> Line:
+def _line(found: GroupRecords, row: Row, baseline: str | None) -> Line:
     """Make a row as it is before it is set beside others."""
-    config = configs[next(iter(row.cells.values()))]
+    config = found.config(row)
     noise, data = config.noise, config.data
-    own = {seed: runs[cell] for seed, cell in row.cells.items() if cell in runs}
+    own = {seed: make_run(record) for seed, record in found.of(row).items()}
     return Line(
         labels=row.labels,
         cells=row.cells,
@@ -146,7 +111,7 @@ def _line(
         uses_truth=noise.oracle or noise.hide_original,
         is_forced=any(forced(run.protocol) for run in own.values()),
         declared=(noise.level, noise.ratio, data.path, data.dev_rule, data.caption_vectors),
-        paper=_paper(group, row, noise.ratio),
+        paper=_paper(found.group, row, noise.ratio),
         spreads={},
         differences={},
         time_ratio=None,

@@ -1,11 +1,12 @@
-"""Which cells begin alike: they train one warm-up between them."""
+"""Which cells begin alike, and train one warm-up between them; which do not get beyond it."""
 
 import json
+from collections.abc import Sequence
 
 from in2r.bench.grid import Cell, cell_config
 from in2r.config import to_dict
 from in2r.engine.settings import RunConfig
-from in2r.methods import build_method
+from in2r.methods import ENDLESS, build_method
 
 
 def warmup_key(config: RunConfig) -> str | None:
@@ -20,6 +21,21 @@ def warmup_key(config: RunConfig) -> str | None:
     shared = {name: values[name] for name in ("data", "model", "train")}
     noise = {name: values["noise"][name] for name in ("index", "level", "ratio", "oracle")}
     return json.dumps([loss, shared, noise], sort_keys=True)
+
+
+def without_cotraining(cells: Sequence[Cell]) -> str:
+    """Say which cells are over before their method tells pairs apart; nothing of methods that never do."""
+    found = {}
+    for cell in cells:
+        config = cell_config(cell)
+        method, epochs = build_method(config.method, 1), config.train.epochs
+        if method.needs_partition(ENDLESS) and not method.needs_partition(epochs - 1):
+            found[cell.name] = f"train.epochs={epochs} ends within method.warmup_epochs={method.warmup()[0]}"
+    if not found:
+        return ""
+    name, why = next(iter(found.items()))
+    count = f"{len(found)} of {len(cells)} cells"
+    return f"no co-training in {count}, such as {name}: {why}, so no pair is judged or rectified"
 
 
 def warmup_epochs(cell: Cell) -> int:

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
+from in2r.bench.leases import EXPIRES
 from in2r.cli import bench_table
 from in2r.cli.show import duration
 from in2r.errors import InputError
@@ -22,13 +23,16 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\
 examples:
-  in2r bench run ablations data.path=f30k_precomp --out grids/ablations --plan   (what it would cost)
+  in2r bench run ablations data.path=f30k_precomp --out grids/ablations --plan
+                                            what it would cost
   in2r bench run ablations data.path=f30k_precomp --out grids/ablations
-  in2r bench run grids/ablations                    go on, or help: from a second terminal or machine, too
+  in2r bench run grids/ablations            go on, or help: from a second
+                                            terminal or machine, too
   in2r bench status grids/ablations
   in2r bench table grids/ablations --format md
 
-A grid is a YAML file (docs/bench.md) or one that comes with the package. After ^C, cells under way save what they did.
+A grid is a YAML file (docs/bench.md) or one that comes with the package.
+After ^C, cells under way save what they did.
 """
 
 
@@ -55,8 +59,8 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     run.add_argument("--jobs", type=int, default=1, metavar="N", help="cells at the same time; default: 1")
     run.add_argument("--device", help="where the cells compute, such as cuda:1; default: as their settings say")
     run.add_argument(
-        "--lease", type=float, default=120.0, metavar="SECONDS",
-        help="take over a cell whose process was not heard of for so long; default: 120",
+        "--lease", type=float, default=EXPIRES, metavar="SECONDS",
+        help=f"take over a cell whose process was not heard of for so long; default: {EXPIRES:g}",
     )  # fmt: skip
     run.add_argument(
         "--group", action="append", default=[], metavar="NAME", help="only the cells of this group; repeatable"
@@ -112,7 +116,7 @@ def _others(folder: "GridFolder", groups: list[str], seeds: list[int]) -> set[st
 def _folder(args: argparse.Namespace) -> "GridFolder":
     """Return the grid's folder, with what it asks for written into it."""
     from in2r.bench.folder import GridFolder
-    from in2r.bench.grid import expand, read_grid
+    from in2r.bench.grid_file import expand, read_grid
 
     if args.out is None:
         folder = GridFolder(args.grid, args.lease)
@@ -132,6 +136,7 @@ def _folder(args: argparse.Namespace) -> "GridFolder":
 def _plan(console: Console, folder: "GridFolder", where: "Where", jobs: int, others: Container[str]) -> Collection[str]:
     """Say how many cells there are and how long the open ones will take; return those that cannot be begun."""
     from in2r.bench.estimate import estimate
+    from in2r.bench.warmups import without_cotraining
 
     grid = folder.grid()
     states = {cell.name: folder.state(cell.name) for cell in grid.cells}
@@ -144,6 +149,9 @@ def _plan(console: Console, folder: "GridFolder", where: "Where", jobs: int, oth
     console.print("timing a few steps of each kind of cell ...", highlight=False)
     found = estimate(folder, ahead, where)
     _say(console, found, jobs)
+    warning = without_cotraining(ahead)
+    if warning:
+        console.print(warning, markup=False, highlight=False, soft_wrap=True)
     return found.faults
 
 
@@ -194,7 +202,9 @@ class _Display:
     def tick(self) -> None:
         """Move the bar."""
         if not self.progress.disable:
-            self.progress.update(self.task, completed=self._done(), description=f"{len(self.running)} cells under way")
+            count = len(self.running)
+            under_way = f"{count} cell{'s' * (count != 1)} under way"
+            self.progress.update(self.task, completed=self._done(), description=under_way)
 
     def told(self, name: str, state: str) -> None:
         """Print what became of a cell."""

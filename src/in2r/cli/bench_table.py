@@ -23,13 +23,16 @@ if TYPE_CHECKING:
 SUFFIXES = {".md": "md", ".csv": "csv", ".tex": "latex", ".json": "json"}
 EXAMPLES = """\
 examples:
-  in2r bench table grids/ablations                                 every group, on the terminal
-  in2r bench table grids/ablations --group rectifier --minus top1  differences to the row top1
-  in2r bench table grids/ablations --out ablations.csv             every figure of every seed
+  in2r bench table grids/ablations             every group, on the terminal
+  in2r bench table grids/ablations --group rectifier --minus top1
+                                               differences to the row top1
+  in2r bench table grids/ablations --out ablations.csv
+                                               every figure of every seed
 
-Reads grid.yaml and records/ of the grid folder, nothing else. Rows are ranked, and differences taken, only among
-rows of one protocol: noise and its index by seed, split, folds, selection, data. md and latex are to be read, csv has
-a line per row and seed, json everything.
+Reads grid.yaml and records/ of the grid folder, nothing else. Rows are ranked,
+and differences taken, only among rows of one protocol: noise and its index by
+seed, split, folds, selection, data. md and latex are to be read, csv has a line
+per row and seed, json everything.
 """
 
 
@@ -38,13 +41,13 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     parser = subparsers.add_parser(
         "table",
         help="tables of what a grid has measured",
-        description=__doc__,
+        description="Tables of what a grid has measured, which compare only what may be compared.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("grid", metavar="GRID", type=Path, help="the grid folder")
     parser.add_argument(
-        "--group", metavar="NAME", action="extend", nargs="+", default=[], help="groups to show; default: all"
+        "--group", metavar="NAME", action="append", default=[], help="only this group; repeatable; default: all"
     )
     parser.add_argument(
         "--minus",
@@ -69,8 +72,12 @@ def run(args: argparse.Namespace) -> int:
     wanted = _format(args)
     tables = read_tables(args.grid, args.group, args.minus)
     command = _command(args)
-    if wanted is None:
+    if wanted is None and any(table.is_measured or table.strangers for table in tables):
         _show(tables, command)
+        return 0
+    if wanted is None:
+        said = f"{args.grid}: nothing is measured yet; `in2r bench run {shlex.quote(str(args.grid))}` begins"
+        Console().print(said, markup=False, highlight=False, soft_wrap=True)
         return 0
     text = render(tables, wanted, command)
     if args.out is None:
@@ -114,7 +121,7 @@ def _show(tables: "list[Table]", command: str) -> None:
     console = Console()
     for table in tables:
         console.print(RichText(table.title, style="bold"), highlight=False)
-        for block in table.blocks:
+        for block in table.shown:
             console.print(RichText(f"\n{block.heading}"), highlight=False)
             for sheet in sheets(table, block):
                 shown = _rich(sheet)

@@ -14,43 +14,53 @@ EXAMPLES = """\
 examples:
   in2r config show                        every key, its value and why
   in2r config show released train.seed=1  a preset with changes
+  in2r config show tuned --changed        only what differs from `paper`
   in2r config show paper --yaml > my.yaml a file to edit
 """
 
 
 def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the verb."""
-    parser = subparsers.add_parser("config", help="show every setting with its default and reason")
+    parser = subparsers.add_parser("config", help="show every setting with its value and reason", description=__doc__)
     verbs = parser.add_subparsers(metavar="VERB", required=True)
     show = verbs.add_parser(
         "show",
-        help="print the resolved settings",
+        help="print the settings that a preset or a file comes to, with their reasons",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_settings(show, nargs="?", default="paper")
-    show.add_argument("--yaml", action="store_true", help="print YAML that `in2r train` reads")
+    form = show.add_mutually_exclusive_group()
+    form.add_argument("--yaml", action="store_true", help="print YAML that `in2r train` reads")
+    form.add_argument("--changed", action="store_true", help="print only what differs from the preset paper")
     show.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the settings."""
+    """Print the settings, or those that are not the paper's."""
     import yaml
 
     from in2r.config import to_dict
     from in2r.engine.settings import load_config
 
     console = Console()
-    config = load_config(args.settings, args.overrides)
+    config, usual = load_config(args.settings, args.overrides), load_config("paper", [])
     if args.yaml:
         console.out(yaml.safe_dump(to_dict(config), sort_keys=False, allow_unicode=True), highlight=False, end="")
         return 0
     for section in dataclasses.fields(config):
-        part = getattr(config, section.name)
+        part, before = getattr(config, section.name), getattr(usual, section.name)
+        entries = [
+            entry
+            for entry in dataclasses.fields(part)
+            if not args.changed or getattr(part, entry.name) != getattr(before, entry.name, dataclasses.MISSING)
+        ]
+        if not entries:
+            continue
         table = Table(title=section.name, title_justify="left", box=None, padding=(0, 2, 0, 0))
         for heading in ("key", "value", "meaning and reason"):
             table.add_column(heading)
-        for entry in dataclasses.fields(part):
+        for entry in entries:
             value = Text(_as_yaml(getattr(part, entry.name)))  # Text: brackets in a path are no markup
             table.add_row(f"{section.name}.{entry.name}", value, Text(entry.metadata["help"]))
         console.print(table, "")

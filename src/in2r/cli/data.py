@@ -1,11 +1,11 @@
-"""`in2r data`: check a data folder, convert one, draw the embedded data set."""
+"""`in2r data`: check a data folder, convert one, draw a data set of pictures with captions."""
 
 import argparse
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import Progress
@@ -15,6 +15,7 @@ from in2r.errors import InputError
 
 if TYPE_CHECKING:
     from in2r.data.check import CheckReport
+    from in2r.data.pairs import DataSource
 
 
 def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -23,10 +24,8 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     verbs = parser.add_subparsers(dest="data_verb", required=True, metavar="VERB")
     check = _add(verbs, "check", run_check, "say what a data folder holds and what is wrong with it", "data/mine")
     check.add_argument("path", type=Path, help="the data folder")
-    check.add_argument("--layout", choices=("auto", "precomp", "table"), default="auto")
-    check.add_argument("--caption-vectors", metavar="NAME", help=VECTORS_HELP)
     check.add_argument("--full-hash", action="store_true", help="fingerprint every byte in place of sampled blocks")
-    check.add_argument("--split-seed", type=int, default=0, help="draws the split of a table that has none")
+    add_data_options(check, vectors=True)
 
     convert = _add(
         verbs,
@@ -54,10 +53,46 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     scenes.add_argument(
         "--captions-per-image", type=_count_or_range, default=5, metavar="N|LOW-HIGH", help="default: 5"
     )
-    scenes.add_argument("--seed", type=int, default=0)
+    scenes.add_argument("--seed", type=int, default=0, help="of the drawing; the same one draws the same (default: 0)")
 
 
-VECTORS_HELP = "captions as vectors too: the suffix of {split}_NAME.npy (precomp), the file NAME.npy (pair table)"
+LAYOUTS = ("auto", "precomp", "table")
+LAYOUT_HELP = (
+    "which files to expect in the folder, as `data.layout`: the field's precomp files or a pair table (default: auto, "
+    "by what lies there)"
+)
+VECTORS_HELP = (
+    "captions as vectors, as `data.caption_vectors`: the suffix of {split}_NAME.npy (precomp), the file NAME.npy or "
+    "auto (pair table)"
+)
+
+
+def add_data_options(parser: argparse.ArgumentParser, *, vectors: bool) -> None:
+    """Add the options that say how a folder is read, each named after its key of section `data`.
+
+    Args:
+        parser: of a verb that takes no settings.
+        vectors: whether captions may be vectors.
+    """
+    parser.add_argument("--layout", choices=LAYOUTS, default="auto", help=LAYOUT_HELP)
+    if vectors:
+        parser.add_argument("--caption-vectors", metavar="NAME", help=VECTORS_HELP)
+    parser.add_argument(
+        "--split-seed",
+        type=int,
+        default=0,
+        help="draws the split of a table that has none, as `data.split_seed` (default: 0)",
+    )
+
+
+def open_folder(path: Path, args: argparse.Namespace, **more: Any) -> "DataSource":
+    """Open a data folder as the options of `add_data_options` say; `more` are other keys of section `data`."""
+    from in2r.data.pairs import open_configured
+    from in2r.engine.settings import DataConfig
+
+    vectors = getattr(args, "caption_vectors", None)
+    data = DataConfig(str(path), args.layout, caption_vectors=vectors, split_seed=args.split_seed, **more)
+    return open_configured(data)
 
 
 def _add(
@@ -83,17 +118,10 @@ def _count_or_range(text: str) -> int | tuple[int, int]:
 def run_check(args: argparse.Namespace) -> int:
     """Print the report of a folder; 0 when it is usable, else 2."""
     from in2r.data.check import CheckReport, check_data
-    from in2r.data.pairs import open_data
 
     console = Console()
     try:
-        source = open_data(
-            args.path,
-            layout=args.layout,
-            dev_rule="full",
-            caption_vectors=True if args.caption_vectors == "auto" else args.caption_vectors,
-            split_seed=args.split_seed,
-        )
+        source = open_folder(args.path, args, dev_rule="full")
     except InputError as error:
         if len(error.faults) == 1:
             raise
@@ -104,20 +132,33 @@ def run_check(args: argparse.Namespace) -> int:
     with _progress() as update:
         report = check_data(source, progress=update)
     _print_report(report, console)
+    _say_unasked_vectors(source, report, console)
     found = source.fingerprint(full=args.full_hash)
     kind = "every byte" if args.full_hash else "headers and sampled blocks"
     console.print(f"fingerprint: {found['hash']} ({kind})", highlight=False, soft_wrap=True)
     return 0 if report.usable else 2
 
 
+def _say_unasked_vectors(source: "DataSource", report: "CheckReport", console: Console) -> None:
+    """Say that the caption vectors of a table were left alone: nobody asked for them, and there are captions."""
+    from in2r.data.table import TableSource
+    from in2r.data.table_layout import find_layout
+
+    if isinstance(source, TableSource) and all(split.vector_dim is None for split in report.splits):
+        file = find_layout(source.path).caption_vectors
+        if file.is_file():
+            said = f"{file.name}: not looked at; --caption-vectors auto looks"
+            console.print(said, markup=False, highlight=False, soft_wrap=True)
+
+
 def _print_report(report: "CheckReport", console: Console) -> None:
-    table = Table("split", "images", "captions", "captions per image", "features", "regions", "vectors")
+    table = Table("split", "images", "captions", "captions per image", "features", "regions", "caption\nvectors")
     for split in report.splits:
         low, mean, high = split.captions_per_image
         table.add_row(
             split.name,
-            str(split.images),
-            str(split.captions),
+            f"{split.images:,}",
+            f"{split.captions:,}",
             str(low) if low == high else f"{low} to {high}, mean {mean:.2f}",
             f"{split.regions} × {split.dim} {split.dtype}",
             "all" if split.mean_length == split.regions else f"mean {split.mean_length:.1f}",
@@ -149,7 +190,7 @@ def run_convert(args: argparse.Namespace) -> int:
 
 
 def run_scenes(args: argparse.Namespace) -> int:
-    """Draw the embedded data set."""
+    """Draw pictures with captions and features."""
     from in2r.data.scenes import make_scenes
 
     with _progress() as update:

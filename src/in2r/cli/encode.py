@@ -16,11 +16,14 @@ if TYPE_CHECKING:
 EXAMPLES = """\
 examples:
   in2r encode runs/mine/model --images features.npy --out images.npy
-  in2r encode runs/mine/model --captions captions.txt --out captions.npy   one caption a line
-  in2r encode runs/mine/model --captions vectors.npy --out captions.npy    a model trained on caption vectors
+  in2r encode runs/mine/model --captions captions.txt --out captions.npy
+                                      one caption a line
+  in2r encode runs/mine/model --captions vectors.npy --out captions.npy
+                                      a model trained on caption vectors
 
-The vectors are float32 with unit norm: images @ captions.T are the similarities. Large files are read and
-written in blocks; a result is there as a whole or not at all.
+The vectors are float32 with unit norm: images @ captions.T are the
+similarities. Large files are read and written in blocks; a result is there as a
+whole or not at all.
 """
 
 

@@ -8,10 +8,11 @@ from rich.table import Table
 
 EXAMPLES = """\
 examples:
-  in2r eval runs/mine                        the test split
-  in2r eval runs/coco --folds 5              COCO 1K: the mean over five folds; without --folds: 5K
+  in2r eval runs/mine            the test split
+  in2r eval runs/coco --folds 5  COCO 1K: the mean over five folds; else 5K
 
-Writes RUN/result_<split>[_5fold].json: rows A, B and ensemble, and the protocol they hold for.
+Writes RUN/result_<split>[_5fold].json: rows A, B and ensemble, and the
+protocol they hold for.
 """
 RECALLS = {
     "i2t_r1": "i2t R@1",

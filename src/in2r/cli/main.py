@@ -9,9 +9,11 @@ import logging
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import in2r
 from in2r.errors import InputError
@@ -38,14 +40,16 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one verb; return the exit status: 0 done, 2 a mistake that the user can mend, 130 interrupted."""
+    """Run one verb; return the exit status: 0 done, 2 a mistake that the user can mend, 130 interrupted.
+
+    A standard output that nobody reads any more, as behind `| head`, stops nothing and changes no status.
+    """
     args = argparse.Namespace(debug=False, verb=None)
     try:
-        return _run(argv, args)
+        with _output_that_may_lose_its_reader():
+            return _run(argv, args)
     except InputError as error:
         return _mistake(error, str(error), args)
-    except BrokenPipeError:
-        return 0
     except OSError as error:
         return _mistake(error, f"{error.filename or 'file system'}: {error.strerror or error}", args)
     except (MemoryError, RuntimeError) as error:
@@ -111,6 +115,32 @@ def _goes_on(args: argparse.Namespace) -> list[str]:
     if folder is None or not (Path(vars(args)[folder]) / "config.yaml").is_file():  # RunFolder would import PyTorch
         return []
     return [f"`in2r resume {shlex.quote(vars(args)[folder])}` goes on with it"]
+
+
+class _Output(io.FileIO):
+    """A file whose reader may go away: what nobody reads is dropped."""
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            return len(data)
+
+
+@contextmanager
+def _output_that_may_lose_its_reader() -> Iterator[None]:
+    """Let work go on when it does: rich would end the process, at the first line of a training of hours."""
+    given = sys.stdout
+    binary = getattr(given, "buffer", None)
+    file = getattr(binary, "raw", binary)  # python -u has no buffer in between
+    if not isinstance(given, io.TextIOWrapper) or not isinstance(file, io.FileIO):  # closed, or not the system's
+        yield
+        return
+    given.flush()
+    binary = io.BufferedWriter(_Output(file.fileno(), "w", closefd=False))
+    lines = given.line_buffering
+    with io.TextIOWrapper(binary, given.encoding, line_buffering=lines) as output, redirect_stdout(output):
+        yield
 
 
 def _show_what_can_be_shown() -> None:

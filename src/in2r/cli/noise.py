@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
+from in2r.cli.data import add_data_options, open_folder
 from in2r.errors import InputError
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\
 examples:
-  in2r noise make data/f30k --ratio 0.4 --level caption --seed 0 --out f30k_caption_0.4.npy
+  in2r noise make data/f30k --ratio 0.4 --level caption --out f30k_0.4.npy
   in2r noise check f30k_0.4.npy data/f30k --ratio 0.4 --level caption
 """
 LEVELS = ("caption", "image")
@@ -49,7 +50,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         default="caption",
         help="caption: image ids permuted among captions; image: whole images move (default: caption)",
     )
-    make.add_argument("--seed", type=int, default=0)
+    make.add_argument("--seed", type=int, default=0, help="of the draw; the same one moves the same (default: 0)")
     make.add_argument("--out", type=Path, required=True, help="the npy file; a record NAME.npy.json is put beside it")
     make.add_argument("--force", action="store_true", help="overwrite the file")
     make.set_defaults(run=run_make)
@@ -61,7 +62,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     check.add_argument("--level", choices=LEVELS, help="the protocol you expect; refused if it is the other one")
     check.set_defaults(run=run_check)
     for verb in (make, check):
-        verb.add_argument("--split-seed", type=int, default=0, help="as in `data.split_seed` of the run")
+        add_data_options(verb, vectors=True)
 
 
 def run_make(args: argparse.Namespace) -> int:
@@ -87,9 +88,7 @@ def run_check(args: argparse.Namespace) -> int:
 
 
 def _training_images(args: argparse.Namespace) -> "NDArray[np.int64]":
-    from in2r.data.pairs import open_data
-
-    return open_data(args.data, split_seed=args.split_seed).split("train").image_of_caption
+    return open_folder(args.data, args).split("train").image_of_caption
 
 
 def _print(path: Path, noise: "NoiseIndex") -> None:

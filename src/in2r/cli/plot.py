@@ -9,14 +9,17 @@ from rich.console import Console
 
 EXAMPLES = """\
 examples:
-  in2r plot losses runs/mine --out losses.svg                  every epoch that split the pairs
-  in2r plot losses runs/mine --epoch 6 --out losses_6.pdf      one epoch, larger
+  in2r plot losses runs/mine --out losses.svg              every epoch
+  in2r plot losses runs/mine --epoch 6 --out losses_6.pdf  one epoch, larger
   in2r plot curves runs/mine runs/other --out curves.png
-  in2r plot sensitivity grids/mine --group M --group K --out sensitivity.pdf
-  in2r plot noise grids/mine --group methods --out noise.pdf
-  in2r plot embeddings runs/mine runs/other --out spaces.png   the first time it needs the data
+  in2r plot sensitivity grids/sensitivity --group M --group K --out M_K.pdf
+  in2r plot noise grids/table1 --group table1 --out noise.pdf
+  in2r plot embeddings runs/mine runs/other --out spaces.png
 
-The ending of --out says what is written: .svg, .pdf or .png. A file of that name is replaced.
+The ending of --out says what is written: .svg, .pdf or .png. A file of that
+name is replaced. Embeddings need the data the first time, the others never.
+grids/sensitivity and grids/table1 are made by `in2r bench run` from the grids
+`sensitivity` and `table1_flickr30k` of the package.
 """
 
 
@@ -64,7 +67,7 @@ def _add(
     run: Callable[[argparse.Namespace], None],
     summary: str,
 ) -> argparse.ArgumentParser:
-    parser = kinds.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
+    parser = kinds.add_parser(name, help=summary, description=f"Draw {summary}.")
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="FILE.svg, FILE.pdf or FILE.png")
     parser.set_defaults(run=_then_name(run))
     return parser

@@ -4,7 +4,7 @@ import argparse
 
 from rich.console import Console
 
-from in2r.cli.show import Terminal
+from in2r.cli.show import Terminal, print_done
 
 
 def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -34,7 +34,9 @@ def run(args: argparse.Namespace) -> int:
         folder = resume_run(args.folder, terminal, force=args.force)
     finally:
         terminal.close()
-    export_model(folder, reopen(folder, force=args.force))
-    done = f"model: {folder.model}   test it: in2r eval {folder.path}"
-    console.print(done, markup=False, highlight=False, soft_wrap=True)
+    if not terminal.begun:
+        console.print("was finished before: nothing is trained", highlight=False)
+    setup = reopen(folder, force=args.force)
+    export_model(folder, setup)
+    print_done(console, folder, setup)
     return 0

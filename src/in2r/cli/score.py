@@ -20,8 +20,8 @@ WEAK = 0.25
 EXAMPLES = """\
 example: in2r score runs/mine --top 50
 
-Writes RUN/scores.csv (every training pair with both networks' clean probability, the worst first) and
-RUN/scores.json (the estimated noise rate).
+Writes RUN/scores.csv (every training pair with both networks' clean
+probability, the worst first) and RUN/scores.json (the estimated noise rate).
 """
 
 
@@ -52,7 +52,8 @@ def run(args: argparse.Namespace) -> int:
     if args.top:
         console.print(worst_pairs(file, args.top))
     summary = read_json(file.with_suffix(".json"))
-    lines = [*noise_rate(summary), f"all pairs: {file}"]
+    vague = ["a caption that is right but fits many images comes early too: look at pairs before you drop them"]
+    lines = [*noise_rate(summary), *vague[: args.top], f"all pairs: {file}"]
     for line in lines + reservations(summary["protocol"]):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
     return 0
@@ -63,8 +64,11 @@ def noise_rate(summary: dict[str, Any]) -> list[str]:
     rate, networks, loss = summary["estimated_noise_rate"], summary["networks"], summary["loss"]
     unrated = [name for name in networks if rate[name] == 0]
     unsure = " and ".join(name for name, network in networks.items() if network["single_mode"])
+    dev, chance = summary["dev_rsum"], summary["dev_rsum_by_chance"]
+    weak = dev - chance < WEAK * (BEST - chance)
     if len(unrated) == len(networks):
-        lines = ["noise rate: not known; the pairs' losses form one group: clean data, or too weak a model"]
+        rated = "not known: the model is too weak to tell" if weak else "near 0, as far as this model can tell"
+        lines = [f"noise rate: {rated} (the pairs' losses form one group)"]
     else:
         shown = ", ".join(
             f"{name} {'not known' if name in unrated else f'{100 * rate[name]:.1f} %'}" for name in networks
@@ -74,8 +78,7 @@ def noise_rate(summary: dict[str, Any]) -> list[str]:
         lines = [f"estimated noise rate: {mean:.1f} % of {summary['pairs']:,} pairs (network {shown})"]
     if unsure:
         lines.append(f"clean probabilities of network {unsure}: the {loss} losses form one group; trust only the order")
-    dev, chance = summary["dev_rsum"], summary["dev_rsum_by_chance"]
-    if dev - chance < WEAK * (BEST - chance):
+    if weak:
         lines.append(
             f"WEAK MODEL: dev rSum {dev:.1f} (by chance {chance:.1f}, at most {BEST}): take all this as a hint"
         )
@@ -88,11 +91,12 @@ def noise_rate(summary: dict[str, Any]) -> list[str]:
 def worst_pairs(file: Path, top: int) -> Table:
     """Return the first rows of scores.csv as a table."""
     table = Table()
-    for heading in ("pair", "image", "clean\nprobability", "A", "B", "caption"):
-        words = heading in ("image", "caption")
-        table.add_column(heading, overflow="fold", no_wrap=not words)
+    widest = {"place": 14, "image": 16, "caption": None}  # what a terminal of 80 columns has room for
+    for heading in ("place", "image", "clean\nprob.", "A", "B", "caption"):
+        table.add_column(heading, overflow="fold", no_wrap=heading not in widest, max_width=widest.get(heading))
     with file.open(encoding="utf-8", newline="") as rows:
         for row in islice(csv.DictReader(rows), top):
             shown = [f"{float(row[name]):.3f}" for name in ("clean_prob", "clean_prob_A", "clean_prob_B")]
-            table.add_row(row["pair"], Text(row["image_id"]), *shown, Text(row["caption"]))  # Text: no markup
+            # Text: no markup
+            table.add_row(Text(row["place"]), Text(row["image_id"]), *shown, Text(row["caption"]))
     return table

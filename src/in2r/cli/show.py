@@ -21,6 +21,8 @@ from rich.text import Text
 if TYPE_CHECKING:
     from in2r.engine.plan import Plan
     from in2r.engine.residency import Residency
+    from in2r.engine.run import RunFolder
+    from in2r.engine.setup import Setup
 
 
 class _Rate(ProgressColumn):
@@ -45,7 +47,8 @@ class Terminal:
         self._took: dict[int, float] = {}
         self._progress: Progress | None = None
         self._task: TaskID | None = None
-        self._begun = False
+        self.begun = False
+        """whether an epoch was"""
         self._epochs = 0
 
     def plan(self, plan: "Plan") -> None:
@@ -68,10 +71,10 @@ class Terminal:
         """Open the bar of an epoch; first say where a run goes on that was begun before."""
         self.close()
         self._epochs = epochs
-        if not self._begun and (epoch or done):
+        if not self.begun and (epoch or done):
             step = f", step {done:,} of {steps:,}" if done else ""
             self.console.print(f"goes on at epoch {epoch + 1}{step}", highlight=False)
-        self._begun = True
+        self.begun = True
         if not self.console.is_terminal:
             return
         columns = (
@@ -121,6 +124,12 @@ class Terminal:
         if self._progress is not None:
             self._progress.stop()
             self._progress = None
+
+
+def print_done(console: Console, folder: "RunFolder", setup: "Setup") -> None:
+    """Say where the model of a trained run is, and how it is tested, where there is something to test it on."""
+    test = f"   test it: in2r eval {folder.path}" if "test" in setup.source.split_names else ""
+    console.print(f"model: {folder.model}{test}", markup=False, highlight=False, soft_wrap=True)
 
 
 def _clean(record: dict[str, Any], name: str) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from in2r.cli.settings import add_settings
-from in2r.cli.show import Terminal
+from in2r.cli.show import Terminal, print_done
 
 if TYPE_CHECKING:
     from in2r.engine.plan import Plan
@@ -16,12 +16,13 @@ LONG = 2 * 3600
 """Seconds from which the plan of a run on a CPU says what makes it shorter."""
 EXAMPLES = """\
 examples:
-  in2r train paper data.path=f30k_precomp noise.index=noise_0.4.npy --out runs/in2r_0.4
-  in2r train discard data.path=mydata model.dim=256 train.epochs=20 train.device=cpu --out runs/mine
+  in2r train paper data.path=f30k noise.index=noise_0.4.npy --out runs/in2r_0.4
+  in2r train discard data.path=mydata model.dim=256 --out runs/discard
   in2r train my.yaml --out runs/mine
 
-Settings: a preset or a YAML file, then key=value. `in2r config show paper` lists every key with its reason.
-Afterwards: `in2r eval RUN` tests the best validation checkpoint, `in2r score RUN` lists the worst pairs.
+Settings: a preset or a YAML file, then key=value. `in2r config show paper`
+lists every key with its reason. Afterwards: `in2r eval RUN` tests the best
+validation checkpoint, `in2r score RUN` lists the worst pairs.
 """
 
 
@@ -58,9 +59,9 @@ def run(args: argparse.Namespace) -> int:
         folder = start_run(args.out, config, terminal, show)
     finally:
         terminal.close()
-    export_model(folder, reopen(folder))
-    done = f"model: {folder.model}   test it: in2r eval {folder.path}"
-    console.print(done, markup=False, highlight=False, soft_wrap=True)
+    setup = reopen(folder)
+    export_model(folder, setup)
+    print_done(console, folder, setup)
     return 0
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from in2r.cli.data import add_data_options, open_folder
 from in2r.errors import InputError
 
 EXAMPLE = "example: in2r vocab build data/f30k --out f30k_vocab.json --splits train,dev"
@@ -27,7 +28,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         metavar="A,B",
         help="captions to count (default: train; the field's own files: train,dev)",
     )
-    build.add_argument("--split-seed", type=int, default=0, help="as in `data.split_seed` of the run")
+    add_data_options(build, vectors=False)
     build.add_argument("--force", action="store_true", help="overwrite the file")
     build.set_defaults(run=run_build)
 
@@ -54,9 +55,7 @@ def run_build(args: argparse.Namespace) -> int:
 
 
 def _captions(args: argparse.Namespace, split: str) -> Sequence[str]:
-    from in2r.data.pairs import open_data
-
-    captions = open_data(args.data, split_seed=args.split_seed).split(split).captions
+    captions = open_folder(args.data, args, dev_rule="full").split(split).captions
     if captions is None:
         raise InputError(f"{args.data}: split {split} has caption vectors only; a vocabulary needs caption texts")
     return captions

@@ -9,10 +9,9 @@ from torch import Tensor
 
 from in2r.data.vocabulary import Vocabulary
 
-_MASKED, _EXCHANGED = (
-    0.5,
-    0.6,
-)  # of the touched words: half → <mask>, a tenth → a random word, the rest deleted
+MASKED, EXCHANGED = 0.5, 0.1
+"""Shares of the touched words that become <mask> or a random word; the rest is deleted (the released code's)."""
+_STAYS = MASKED + EXCHANGED
 
 
 def augment_words(
@@ -23,7 +22,7 @@ def augment_words(
     mask_id: int,
     rate: float = 0.2,
 ) -> tuple[Tensor, Tensor]:
-    """Touch each word with probability `rate`: half → mask, 10 % → random word, 40 % → deleted (gaps closed).
+    """Touch each word with probability `rate`: `MASKED`, `EXCHANGED` by a random word, or deleted (gaps closed).
 
     <start> and <end> are never touched. If every word of a caption would be deleted, one of them stays.
 
@@ -42,9 +41,9 @@ def augment_words(
     draw = torch.rand(ids.shape, generator=generator)
     exchange = torch.randint(Vocabulary.UNK + 1, vocabulary_size - 1, ids.shape, generator=generator)
     exchange = exchange + (exchange >= mask_id)
-    new = torch.where(words & (draw < rate * _EXCHANGED), exchange, ids)
-    new = torch.where(words & (draw < rate * _MASKED), mask_id, new)
-    kept = draw.ge(rate) | draw.lt(rate * _EXCHANGED)
+    new = torch.where(words & (draw < rate * _STAYS), exchange, ids)
+    new = torch.where(words & (draw < rate * MASKED), mask_id, new)
+    kept = draw.ge(rate) | draw.lt(rate * _STAYS)
     keep = (mask & ~words) | _never_empty(kept, words, draw)
     order = torch.argsort((~keep).to(torch.uint8), dim=1, stable=True)
     kept_mask = keep.gather(1, order)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from in2r.data.features import Features, non_finite
+from in2r.data.features import UNUSABLE, Features, unusable
 from in2r.data.pairs import DataSource, PairSet, open_data, require_usable
 from in2r.data.table import TableSource
 from in2r.errors import InputError
@@ -94,6 +94,7 @@ def check_data(data: DataSource | str | os.PathLike[str], *, progress: Progress 
         report.refuse(error)
         return report
     seen: dict[bytes, Place] = {}
+    split_of_id: dict[str, str] = {}
     for name in source.split_names:
         try:
             pairs = source.split(name)
@@ -105,11 +106,15 @@ def check_data(data: DataSource | str | os.PathLike[str], *, progress: Progress 
         _check_captions(report, source, pairs)
         hashes = _check_features(report, pairs.images, progress)
         _check_twins(report, pairs, hashes, seen)
+        if not isinstance(source, TableSource):
+            _check_ids(report, pairs, split_of_id)
         if pairs.caption_vectors is not None:
             _check_features(report, pairs.caption_vectors, progress)
     for name in ("train", "dev"):
         if name not in source.split_names:
             report.faults.append(Fault("error", f"{source.path}: no {name} split; training needs one"))
+    if "test" not in source.split_names:
+        report.faults.append(Fault("warning", f"{source.path}: no test split; `in2r eval --split dev` goes without"))
     _check_dims(report)
     if isinstance(source, TableSource):
         _check_table(report, source)
@@ -170,12 +175,12 @@ def _check_features(report: CheckReport, features: Features, progress: Progress 
     zero: list[int] = []
     hashes: list[bytes] = []
     for rows, values in features.blocks():
-        bad += rows[non_finite(values)].tolist()
+        bad += rows[unusable(values)].tolist()
         zero += rows[~values.reshape(len(values), -1).any(axis=1)].tolist()
         hashes += [hashlib.blake2b(item, digest_size=16).digest() for item in values]
         if progress is not None:
             progress(features.source, len(hashes), len(features))
-    for level, what, faulty in (("error", "NaN or infinity", bad), ("warning", "nothing but zeros", zero)):
+    for level, what, faulty in (("error", UNUSABLE, bad), ("warning", "nothing but zeros", zero)):
         places = [f"{features.source} row {row}" for row in faulty[:SHOWN]]
         report.add(level, f"{features.source}: rows (from 0) with {what}", len(faulty), places)
     return hashes
@@ -192,6 +197,17 @@ def _check_twins(report: CheckReport, pairs: PairSet, hashes: list[bytes], seen:
     for split, places in twins.items():
         message = f"{pairs.name}: images with the very features of another one of {split}"
         report.add("warning", message, len(places), places[:SHOWN])
+
+
+def _check_ids(report: CheckReport, pairs: PairSet, split_of_id: dict[str, str]) -> None:
+    """Look for images named as one of another split; the field's ids need not be names of images, so it is no error."""
+    shared: dict[str, list[str]] = {}
+    for image in pairs.image_ids:
+        split = split_of_id.setdefault(image, pairs.name)
+        if split != pairs.name:
+            shared.setdefault(split, []).append(repr(image))
+    for split, images in shared.items():
+        report.add("warning", f"{pairs.name}: image ids that {split} has too", len(images), images[:SHOWN])
 
 
 def _check_table(report: CheckReport, source: TableSource) -> None:

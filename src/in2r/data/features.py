@@ -13,6 +13,9 @@ from torch import Tensor
 from in2r.errors import InputError
 from in2r.transfer import buffer, send
 
+LARGEST = 1e12
+"""No feature is as large; what a file holds that was never filled is, and squares of it overflow in the encoders."""
+UNUSABLE = "NaN, infinity or a value beyond 1e12"
 BLOCK_BYTES = 2**25
 """How much of an array a scan holds at a time."""
 
@@ -128,28 +131,28 @@ def open_array(path: Path) -> NDArray[Any]:
     array = open_npy(path)
     if array.dtype not in (np.float16, np.float32):
         raise InputError(f"{path}: dtype {array.dtype}; features are float16 or float32 (array.astype('float32'))")
-    if array.ndim not in (2, 3) or 0 in array.shape[1:]:
-        raise InputError(f"{path}: shape {array.shape}; expected (rows, regions, dim) or (rows, dim)")
+    if array.ndim not in (2, 3) or 0 in array.shape:
+        raise InputError(f"{path}: shape {array.shape}; expected (rows, regions, dim) or (rows, dim), none of them 0")
     if not array.flags.c_contiguous:
         raise InputError(f"{path}: stored in Fortran order; write it with numpy.ascontiguousarray")
     return array if array.ndim == 3 else array[:, None, :]
 
 
-def non_finite(values: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return (n,) bool: which rows of (n, regions, dim) hold a NaN or an infinity."""
+def unusable(values: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return (n,) bool: which rows of (n, regions, dim) hold what `UNUSABLE` says."""
     flat = values.reshape(len(values), -1)
     if flat.dtype == np.float16:  # all exponent bits set: several times faster than isfinite on halves
         bad: NDArray[np.bool_] = np.any((flat.view(np.uint16) & 0x7C00) == 0x7C00, axis=1)
     else:
-        bad = ~np.all(np.isfinite(flat), axis=1)
+        bad = ~((flat.max(axis=1) <= LARGEST) & (flat.min(axis=1) >= -LARGEST))  # NaN is both, and in no range
     return bad
 
 
-def require_finite(features: Features, name: str | None = None) -> None:
-    """Scan the items block by block; `InputError` names the file and the first row with NaN or infinity."""
-    bad = np.concatenate([rows[non_finite(values)] for rows, values in features.blocks()] or [features.rows])
+def require_finite(features: Features) -> None:
+    """Scan the items block by block; `InputError` names the file and the first row with one that is unusable."""
+    bad = np.concatenate([rows[unusable(values)] for rows, values in features.blocks()] or [features.rows])
     if len(bad):
         raise InputError(
-            f"{name or features.source}: row {bad[0]} (counted from 0) holds NaN or infinity, "
+            f"{features.source}: row {bad[0]} (counted from 0) holds {UNUSABLE}, "
             f"{len(bad)} of {len(features)} items do; mend or remove them"
         )

@@ -76,6 +76,47 @@ class DataSource(Protocol):
         ...
 
 
+class DataSettings(Protocol):
+    """What the section `data` of a run's settings says of a folder."""
+
+    @property
+    def path(self) -> str:
+        """The folder."""
+        ...
+
+    @property
+    def layout(self) -> str:
+        """As `open_data` takes it."""
+        ...
+
+    @property
+    def dev_rule(self) -> str:
+        """As `open_data` takes it."""
+        ...
+
+    @property
+    def caption_vectors(self) -> str | None:
+        """The suffix or file name, "auto" for a table's own file, None for captions as text."""
+        ...
+
+    @property
+    def split_seed(self) -> int:
+        """As `open_data` takes it."""
+        ...
+
+
+def open_configured(data: DataSettings, *, announce: bool = True) -> DataSource:
+    """Open the folder that settings name, as they say; see `open_data`."""
+    return open_data(
+        data.path,
+        layout=data.layout,
+        dev_rule=data.dev_rule,
+        caption_vectors=True if data.caption_vectors == "auto" else data.caption_vectors,
+        split_seed=data.split_seed,
+        announce=announce,
+    )
+
+
 def open_data(
     path: str | os.PathLike[str],
     *,
@@ -128,7 +169,8 @@ def _recognise(folder: Path) -> str:
     table = "data.json" in names or any(name.startswith("pairs.") for name in names)
     if precomp and table:
         raise InputError(
-            f"{folder}: holds both *_ims.npy and a pair table; say which by layout=precomp or layout=table"
+            f"{folder}: holds both *_ims.npy and a pair table; say which by data.layout=precomp or "
+            "data.layout=table (--layout where a verb takes no settings)"
         )
     if precomp or table:
         return "precomp" if precomp else "table"

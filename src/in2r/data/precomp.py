@@ -109,12 +109,26 @@ class PrecompSource:
         if path is None:
             missing = self._file(name, "caps.txt")
             if vectors is None:
-                raise InputError(f"{missing}: no such file; 0 pairs: {rows} rows of images without caption")
+                raise InputError(
+                    f"{missing}: no such file; 0 pairs: {rows} rows of images without caption{self._way_out(name)}"
+                )
             return _Captions(self._file(name, f"{self._vectors}.npy"), vectors, CAPTIONS_PER_IMAGE, None, None)
         if path.suffix == ".tsv":
             return _read_tsv(path)
         texts = read_lines(path)
         return _Captions(path, len(texts), CAPTIONS_PER_IMAGE, texts, None)
+
+    def _way_out(self, name: str) -> str:
+        """Say how captions that are there as vectors only are read; nothing where there are none."""
+        start, images = self._file(name, ""), self._file(name, "ims.npy")
+        files = sorted(path for path in self.path.glob(f"{start.name}*.npy") if path != images)
+        if not files:
+            return ""
+        suffix = files[0].stem.removeprefix(start.name)
+        return (
+            f"; beside it lies {files[0].name}: if it holds captions as vectors, give data.caption_vectors={suffix} "
+            f"(--caption-vectors {suffix} where a verb takes no settings)"
+        )
 
     def _open_vectors(self, name: str) -> Features | None:
         if self._vectors is None:

@@ -48,11 +48,12 @@ def read_lines(path: Path) -> list[str]:
 
 def read_delimited(path: Path, separator: str, *, strict: bool = True) -> Iterator[tuple[list[str], int, int]]:
     """Yield (fields, first line, last line) of each record; `InputError` names the line of a stray quote."""
-    reader = csv.reader(io.StringIO(read_text(path), newline=""), delimiter=separator, strict=strict)
+    text = read_text(path)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=strict)
     while True:
         first = reader.line_num + 1
         try:
-            fields = next(reader)
+            fields = _next_record(reader, len(text))
         except StopIteration:
             return
         except csv.Error as error:
@@ -62,6 +63,15 @@ def read_delimited(path: Path, separator: str, *, strict: bool = True) -> Iterat
             ) from None
         if fields:
             yield fields, first, reader.line_num
+
+
+def _next_record(reader: Iterator[list[str]], longest: int) -> list[str]:
+    """Return the next record, whose fields may be longer than the csv module's limit, which all readers share."""
+    limit = csv.field_size_limit(max(longest, 2**17))
+    try:
+        return next(reader)
+    finally:
+        csv.field_size_limit(limit)
 
 
 def read_table(path: Path, required: list[str], optional: list[str]) -> Rows:
@@ -135,15 +145,18 @@ def _read_jsonl(path: Path, required: list[str], optional: list[str]) -> Rows:
     for number, line in enumerate(read_lines(path), start=1):
         if not line:
             continue
-        with faults.gather():
+        try:
             record = _json_object(path, number, line)
             chosen = _choose(Path(f"{path} line {number}"), list(record), required, optional)
-            columns = columns or {name: [] for name in chosen}
-            if list(columns) != chosen:
+            if columns and list(columns) != chosen:
                 raise InputError(f"{path}: line {number} has the columns {chosen}, the first line {list(columns)}")
-            for name in chosen:
-                columns[name].append(_text(record[name], f"{path}: line {number}: {name}"))
-            lines.append(number)
+            row = {name: _text(record[name], f"{path}: line {number}: {name}") for name in chosen}
+        except InputError as error:
+            faults.add(str(error))
+            continue
+        for name, text in row.items():
+            columns.setdefault(name, []).append(text)
+        lines.append(number)
     faults.settle()
     return Rows(columns or {name: [] for name in required}, lines)
 
@@ -175,8 +188,10 @@ def _read_parquet(path: Path, required: list[str], optional: list[str]) -> Rows:
     faults = Faults()
     for name in chosen:
         for row, value in enumerate(values[name], start=1):
-            with faults.gather():
+            try:
                 columns[name].append(_text(value, f"{path}: row {row}: {name}"))
+            except InputError as error:
+                faults.add(str(error))
     faults.settle()
     return Rows(columns, list(range(1, table.num_rows + 1)))
 

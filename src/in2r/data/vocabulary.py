@@ -48,6 +48,12 @@ class PackedTokens:
         words = len(self.ids) - 2 * len(self)
         return float(np.count_nonzero(self.ids == Vocabulary.UNK)) / words if words else 0.0
 
+    def distinct(self) -> Tensor:
+        """Return a number (captions,) int64 for each caption; captions of the same words have the same one."""
+        numbers: dict[bytes, int] = {}
+        ends = zip(self.offsets[:-1].tolist(), self.offsets[1:].tolist(), strict=True)
+        return torch.tensor([numbers.setdefault(self.ids[a:b].tobytes(), len(numbers)) for a, b in ends])
+
     def gather(self, items: Tensor, device: torch.device | str = "cpu") -> tuple[Tensor, Tensor]:
         """Return the captions `items` (B,) int64, on the CPU, as ids (B, L) int64, zero-padded, and a mask (B, L) bool.
 

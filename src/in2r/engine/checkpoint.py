@@ -69,10 +69,9 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError, ValueError) as error:
         raise InputError(f"{path}: not a readable safetensors file ({error})") from None
-    if not isinstance(meta, dict):
-        raise InputError(f"{path}: not written by in2r (no metadata)")
-    expected = meta.pop(CHECKSUM, None)
-    if expected is not None and expected != _checksum(tensors, meta):  # files of an older in2r have none
+    if not isinstance(meta, dict) or CHECKSUM not in meta:
+        raise InputError(f"{path}: not written by in2r (no metadata with a checksum)")
+    if meta.pop(CHECKSUM) != _checksum(tensors, meta):
         raise InputError(f"{path}: damaged: the content is not what was written (checksum)")
     return tensors, meta
 

@@ -1,16 +1,23 @@
-"""Where a run computes, and how much memory is free there: the one place that names a device."""
+"""Where and how a run computes, and how much memory is free there: the one place that names a device."""
 
 import ctypes
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 
+from in2r.engine.settings import RunConfig
 from in2r.errors import InputError
 
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
 """names of glibc's malloc.h"""
+
+OWN_GROUPS, ALL_GROUPS = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
+"""which control groups this process is in, and what each of them allows (Linux)"""
 
 
 def resolve_device(setting: str) -> torch.device:
@@ -53,6 +60,37 @@ def resolve_precision(setting: str, device: torch.device) -> torch.dtype | None:
     return torch.bfloat16 if setting == "bf16" else None
 
 
+def device_name(device: torch.device) -> str | None:
+    """Return the name of a CUDA card: another one rounds another way. The processor's is among the versions."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else None
+
+
+def computed_on(device: torch.device, precision: torch.dtype | None) -> dict[str, Any]:
+    """Return what decides how a run rounds, beside the versions: runs that agree in both are bit-identical.
+
+    Args:
+        device: where it computes.
+        precision: of the encoders' products; None = float32.
+    """
+    return {
+        "device": device.type,
+        "device_name": device_name(device),
+        "precision": str(precision or torch.float32).removeprefix("torch."),
+        "threads": torch.get_num_threads(),
+    }
+
+
+@contextmanager
+def use_threads(config: RunConfig) -> Iterator[None]:
+    """Compute with as many CPU threads as the settings say; afterwards with as many as before."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(config.train.threads or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 def hold_freed_memory() -> None:
     """Let this process keep large blocks that it frees for the next ones, where the C library is glibc.
 
@@ -70,7 +108,7 @@ def free_memory(device: torch.device) -> int:
     """Return the bytes that are free on a CUDA device; for any other, in main memory."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
-    return min([_free_on_machine(), *_left_by_groups(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"))])
+    return min([_free_on_machine(), *_left_by_groups()])
 
 
 def _free_on_machine() -> int:
@@ -82,12 +120,12 @@ def _free_on_machine() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
 
 
-def _left_by_groups(own: Path, root: Path) -> list[int]:
+def _left_by_groups() -> list[int]:
     """Return what each control group around this process leaves: containers and schedulers set such limits."""
-    lines = own.read_text(encoding="utf-8").splitlines() if own.is_file() else []
+    lines = OWN_GROUPS.read_text(encoding="utf-8").splitlines() if OWN_GROUPS.is_file() else []
     names = [line.removeprefix("0::/") for line in lines if line.startswith("0::/")]
     left = []
-    for folder in (folder for name in names for folder in (root / name, *(root / name).parents)):
+    for folder in (folder for name in names for folder in (ALL_GROUPS / name, *(ALL_GROUPS / name).parents)):
         limit = folder / "memory.max"
         if limit.is_file() and (most := limit.read_text(encoding="utf-8").strip()).isdigit():
             used = int((folder / "memory.current").read_text(encoding="utf-8"))

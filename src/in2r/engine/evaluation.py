@@ -1,7 +1,6 @@
 """Recall of a split: network A, network B, and their ensemble, always as three rows."""
 
 import logging
-import math
 from typing import Any
 
 import torch
@@ -10,15 +9,18 @@ from torch import Tensor
 from in2r.data.features import Features
 from in2r.data.pairs import PairSet
 from in2r.data.vocabulary import PackedTokens
-from in2r.encode import encode_images, encode_texts
+from in2r.encode import encode_images, encode_texts, side_by_side
 from in2r.encoders import DualEncoder
 from in2r.errors import InputError
-from in2r.metrics import five_folds, fold_mean, is_collapsed, ranks_from_embeddings, recalls_from_ranks
+from in2r.metrics import fold_mean, ranks_from_embeddings, recalls_from_ranks, split_folds
 
 log = logging.getLogger(__name__)
 
 Rows = dict[str, dict[str, float]]
 """A, B, ensemble → recalls"""
+
+COLLAPSED = 0.9999
+"""Mean cosine above which embeddings are one vector; an untrained encoder may well stand at 0.99 and still rank."""
 
 
 def evaluate_split(
@@ -30,8 +32,7 @@ def evaluate_split(
 ) -> tuple[Rows, dict[str, Any]]:
     """Return recalls per row, and the health figures of the embeddings.
 
-    The ensemble's similarity is the mean of both networks', as inner products of one vector per item: both
-    embeddings side by side, over √2.
+    The ensemble's similarity is the mean of both networks', as inner products of one vector per item (`side_by_side`).
 
     Args:
         encoders: the networks by name.
@@ -43,8 +44,8 @@ def evaluate_split(
     Raises:
         InputError: an embedding is not finite; named by network, split and item.
     """
-    images = {name: encode_images(encoder, split.images, device) for name, encoder in encoders.items()}
-    captions = {name: encode_texts(encoder, texts, device) for name, encoder in encoders.items()}
+    images = {name: _countable(encode_images(encoder, split.images, device)) for name, encoder in encoders.items()}
+    captions = {name: _countable(encode_texts(encoder, texts, device)) for name, encoder in encoders.items()}
     for name in encoders:
         _require_finite(f"network {name}: {split.name} image", images[name])
         _require_finite(f"network {name}: {split.name} caption", captions[name])
@@ -57,11 +58,38 @@ def evaluate_split(
         a, b = encoders
         health["peer_similarity_image"] = float((images[a] * images[b]).sum(1).mean())
         health["peer_similarity_text"] = float((captions[a] * captions[b]).sum(1).mean())
-        images["ensemble"] = _side_by_side(images[a], images[b])
-        captions["ensemble"] = _side_by_side(captions[a], captions[b])
+        images["ensemble"] = side_by_side([images[a], images[b]])
+        captions["ensemble"] = side_by_side([captions[a], captions[b]])
     owners = torch.as_tensor(split.image_of_caption)
     rows = {name: _recalls(images[name], captions[name], owners, folds) for name in images}
     return rows, health
+
+
+def is_collapsed(embeddings: Tensor) -> bool:
+    """Tell whether (nearly) all embeddings (N, D) are one vector, or zero; fewer than two rows never are."""
+    nothing = embeddings.square().sum(1) < 0.5
+    return mean_pairwise_cosine(embeddings) > COLLAPSED or float(nothing.double().mean()) > COLLAPSED
+
+
+def mean_pairwise_cosine(embeddings: Tensor) -> float:
+    """Return the mean cosine of all pairs of different rows, from the norm of the mean vector: O(N·D).
+
+    Args:
+        embeddings: (N, D) of unit norm.
+
+    Returns:
+        (|sum of rows|² - N) / (N (N - 1)), in [-1, 1]; NaN for fewer than two rows.
+    """
+    count = len(embeddings)
+    if count < 2:
+        return float("nan")
+    total = embeddings.double().sum(dim=0)
+    return (float(total @ total) - count) / (count * (count - 1))
+
+
+def _countable(embeddings: Tensor) -> Tensor:
+    """Return the embeddings where float64 is to be had, in which ranks are counted: MPS lacks it."""
+    return embeddings.cpu() if embeddings.device.type == "mps" else embeddings
 
 
 def _require_finite(what: str, embeddings: Tensor) -> None:
@@ -70,12 +98,6 @@ def _require_finite(what: str, embeddings: Tensor) -> None:
         raise InputError(f"{what} {int(bad.nonzero()[0])} has an embedding that is not finite")
 
 
-def _side_by_side(a: Tensor, b: Tensor) -> Tensor:
-    return torch.cat([a, b], dim=1) / math.sqrt(2)
-
-
 def _recalls(images: Tensor, captions: Tensor, owners: Tensor, folds: int) -> dict[str, float]:
-    if images.device.type == "mps":  # ranks are counted in float64, which MPS lacks
-        images, captions = images.cpu(), captions.cpu()
-    parts = five_folds(images, captions, owners, folds)
+    parts = split_folds(images, captions, owners, folds)
     return fold_mean([recalls_from_ranks(*ranks_from_embeddings(*part)) for part in parts])

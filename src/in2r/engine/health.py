@@ -5,9 +5,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from in2r.classification import auroc, precision_recall
 from in2r.memory import Neighbors
 from in2r.methods import Batch, Step
-from in2r.metrics import auroc, precision_recall
 from in2r.noise import NoiseIndex
 
 PENDING = 2000

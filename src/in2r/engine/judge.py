@@ -9,12 +9,11 @@ from in2r.encode import encode_images, encode_texts
 from in2r.encoders import DualEncoder
 from in2r.engine.health import Truth, partition_truth
 from in2r.engine.scoring import (
+    Judgement,
     Partition,
-    estimate_noise_rates,
+    judge_pairs,
     loss_counts,
-    make_partition,
     score_pairs,
-    settle_loss,
     trust_all,
 )
 from in2r.engine.settings import RunConfig
@@ -49,16 +48,15 @@ class Judge:
         """
         pairs, total, config = self.data.pairs, len(self.data.image_of_pair), self.config.partition
         if self.config.noise.oracle:
-            losses, partition = {}, trust_all(pairs, total)
+            judgement = Judgement({}, "", trust_all(pairs, total), {})
         else:
             losses = score_pairs(encoder, self.data, self.method.sample_losses, config, self.seed, name, epoch)
-            config = settle_loss(losses, config)
-            partition = make_partition(losses[config.loss], pairs, total, config)
-        figures = {**partition.figures, **estimate_noise_rates(losses, config)}
+            judgement = judge_pairs(losses, pairs, total, config)
+        partition, figures = judgement.partition, judgement.figures()
         if self.truth is not None:
-            figures |= partition_truth(losses, partition.clean, pairs, self.truth)
+            figures |= partition_truth(judgement.losses, partition.clean, pairs, self.truth)
             if partition.mixture:
-                really = losses[config.loss][self.truth.clean[pairs]]
+                really = judgement.losses[judgement.loss][self.truth.clean[pairs]]
                 scale = partition.mixture["low"], partition.mixture["high"]
                 partition.mixture["clean_counts"] = loss_counts(really, *scale)
         return partition, figures

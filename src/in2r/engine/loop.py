@@ -21,6 +21,7 @@ from in2r.engine.interrupts import Interrupts, deferred_interrupts
 from in2r.engine.judge import Judge
 from in2r.engine.networks import NAMES, build_networks, make_optimizer, peer_of
 from in2r.engine.order import EpochOrder
+from in2r.engine.origin import belonging
 from in2r.engine.residency import settle_features
 from in2r.engine.run import RunFolder
 from in2r.engine.scoring import Partition
@@ -281,7 +282,7 @@ class Trainer:
         if rows["ensemble"]["rsum"] > self.best["rsum"]:
             self.best = {"rsum": rows["ensemble"]["rsum"], "epoch": self.epoch + 1}
             tensors = {f"{name}.{key}": value for name in NAMES for key, value in encoders[name].state_dict().items()}
-            save_tensors(self.folder.best_file, tensors, {**self.best, "dev": rows})
+            save_tensors(self.folder.best_file, tensors, {**self.best, "dev": rows, **belonging(self.folder)})
         # after the best weights: whoever reads the last record finds the selection made
         self.write_record(record)
         self.lines += 1
@@ -324,5 +325,5 @@ class Trainer:
         except (KeyError, AttributeError, TypeError) as error:
             made = meta.get("versions") if isinstance(meta, dict) else None
             version = made.get("in2r") if isinstance(made, dict) else None
-            raise InputError(f"{path}: not a checkpoint of this in2r, but of version {version} ({error!r})") from None
+            raise InputError(f"{path}: written by another in2r ({version}), or damaged: {error!r}") from None
         return True

@@ -1,11 +1,13 @@
 """What a run will cost, told before it starts."""
 
 import copy
+import logging
 import math
 import shutil
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,8 +18,11 @@ from in2r.engine.loop import Trainer
 from in2r.engine.networks import NAMES, make_optimizer
 from in2r.engine.residency import Residency, working_bytes
 from in2r.engine.settings import RunConfig
+from in2r.files import shortage
 from in2r.methods import Batch, Method, Step
 from in2r.seeds import torch_generator
+
+log = logging.getLogger(__name__)
 
 TIMED = 3
 """runs of which the fastest counts, after one that does not: the first is cold"""
@@ -109,6 +114,15 @@ def make_plan(trainer: Trainer) -> Plan:
         disk_bytes=disk,
         free_disk_bytes=free,
     )
+
+
+def warn_of_full_disk(plan: Plan, folder: Path) -> None:
+    """Say that a run will stop for want of room, unless some is made meanwhile."""
+    if plan.free_disk_bytes < plan.disk_bytes:
+        log.warning(
+            "%s: %s for checkpoints and best weights; the run may stop for want of room",
+            folder, shortage(plan.disk_bytes, plan.free_disk_bytes),
+        )  # fmt: skip
 
 
 def _by_epoch(trainer: Trainer, rates: Rates, work: Work) -> tuple[float, ...]:

@@ -21,10 +21,24 @@ from in2r.config import read_yaml, to_dict
 from in2r.engine.settings import RunConfig, resolve
 from in2r.errors import InputError
 from in2r.files import is_temporary, read_json, remove_temporaries, write_json, write_text
+from in2r.form import require_form
 from in2r.noise import sidecar_path
 
-INFO = ("created", "versions", "device", "device_name", "threads", "seed", "method", "data", "noise", "vocabulary")
-"""Keys of run.json without which a run cannot be gone on with or described."""
+_INFO = {
+    "created": str, "versions": {str: str}, "device": str, "device_name": (str, None), "threads": int,
+    "seed": int, "method": str,
+    "data": {"path": str, "fingerprint": {"hash": str, "splits": {str: {"hash": str}}}},
+    "noise": ({"level": str, "nominal": (float, None), "realised": float, "sha256": str, "oracle": bool}, None),
+    "vocabulary": ({"hash": str, "words": int}, None),
+    "word_vectors": ({"sha256?": str}, None),
+    "plan": {"epoch_seconds": [float]},
+    "settings": {str: {str: object}},
+    "forced?": [str],
+    "mark": str,
+}  # fmt: skip
+"""What is read of run.json, where a run is gone on with or described."""
+_RECORD = {"epoch": int, "steps": {str: int}}
+"""What is read of an epoch's record, figures apart."""
 
 MOVABLE = (
     "data.path", "data.vocabulary", "data.word_vectors", "data.residency", "noise.index",
@@ -74,21 +88,30 @@ class RunFolder:
         """Read the run's resolved settings."""
         values = read_yaml(self.require().config_file)
         try:
-            return resolve(values)
+            config = resolve(values)
         except InputError as error:
             raise InputError(f"{self.config_file}: {error}") from None
+        begun_with = self.info()["settings"]
+        missing = [
+            f"{name}.{key}" for name, keys in begun_with.items() for key in keys if key not in values.get(name, {})
+        ]
+        if missing:  # it would silently take its default
+            more = "" if len(missing) == 1 else f" (and {len(missing) - 1} more)"
+            raise InputError(
+                f"{self.config_file}: no `{missing[0]}`{more}; put back what the run began with, the `settings` in "
+                f"{self.info_file.name}"
+            )
+        return config
 
     def info(self) -> dict[str, Any]:
         """Read what the run says of itself."""
         info = read_json(self.require().info_file)
-        missing = [key for key in INFO if not isinstance(info, dict) or key not in info]
-        if missing:
-            raise InputError(f"{self.info_file}: no {', '.join(missing)}; the file was changed since the run began")
+        require_form(info, _INFO, str(self.info_file))
         return dict(info)
 
     def foretold(self) -> tuple[float, ...]:
-        """Return the seconds of each epoch by the run's plan; nothing for a run of an older in2r."""
-        return tuple((self.info().get("plan") or {}).get("epoch_seconds", ()))
+        """Return the seconds of each epoch by the run's plan."""
+        return tuple(self.info()["plan"]["epoch_seconds"])
 
     def write_config(self, config: RunConfig) -> None:
         """Write the resolved settings."""
@@ -99,15 +122,16 @@ class RunFolder:
         write_json(self.info_file, info)
 
     def records(self) -> list[dict[str, Any]]:
-        """Read the record: one mapping per epoch; a last line that a kill cut off does not count."""
+        """Read the record: one mapping per epoch, from the first on; a last line that a kill cut off does not count."""
         records = []
         for number, line in enumerate(self._log_lines(), start=1):
             try:
                 record = json.loads(line)
             except json.JSONDecodeError as error:
                 raise InputError(f"{self.log_file}: line {number} is not JSON ({error})") from None
-            if not isinstance(record, dict) or not {"epoch", "steps"} <= record.keys():
-                raise InputError(f"{self.log_file}: line {number} is no record of an epoch")
+            require_form(record, _RECORD, f"{self.log_file}: line {number}")
+            if record["epoch"] != number:
+                raise InputError(f"{self.log_file}: line {number} is of epoch {record['epoch']}; put the file back")
             records.append(record)
         return records
 
@@ -131,19 +155,19 @@ class RunFolder:
             raise InputError(f"{self.log_file}: could not be written ({error.strerror})") from None
 
     def cut_records(self, lines: int) -> None:
-        """Keep the first `lines` lines: what was written after the checkpoint will be written again.
+        """Keep the first `lines` lines: what was written after the checkpoint will be written again."""
+        self.require_records(lines)
+        if self.log_file.is_file():
+            write_text(self.log_file, "".join(f"{line}\n" for line in self._log_lines()[:lines]))
 
-        Raises:
-            InputError: fewer lines are there than were written before the checkpoint.
-        """
-        found = self._log_lines()
-        if len(found) < lines:
+    def require_records(self, lines: int) -> None:
+        """Raise `InputError` where the record has fewer lines than were written before the newest checkpoint."""
+        found = len(self._log_lines())
+        if found < lines:
             raise InputError(
-                f"{self.log_file}: {len(found)} lines, but {lines} epochs ended before the checkpoint; put the "
+                f"{self.log_file}: {found} lines, but {lines} epochs ended before the checkpoint; put the "
                 f"file back, or, to train anew, remove it and {self.checkpoints}"
             )
-        if self.log_file.is_file():
-            write_text(self.log_file, "".join(f"{line}\n" for line in found[:lines]))
 
     @contextmanager
     def locked(self) -> Iterator[None]:

@@ -1,7 +1,7 @@
 """The partition: every training pair's loss, the mixture, the clean and the noisy set."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -40,6 +40,26 @@ class Partition:
     """what the fit says of itself, for the health record"""
     mixture: dict[str, Any] = field(default_factory=dict)
     """the fitted components, the split and a histogram of the losses, for figures; empty where nothing was fitted"""
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What one network says of the pairs that it scored."""
+
+    losses: dict[str, Tensor]
+    """name → per-sample losses (n,)"""
+    loss: str
+    """the one that made the partition"""
+    partition: Partition
+    noise_rates: dict[str, float]
+    """name → the noise rate that each loss suggests: the mean of 1 - p_i, 0 where one Gaussian suffices. The losses
+    order the pairs almost alike, but the sce loss calls a third of clean pairs noisy; the hinge averaged over the
+    negatives stays near the truth where the model is good, and below it where the model is weak"""
+
+    def figures(self) -> dict[str, float]:
+        """Return what the partition and the fits say of themselves."""
+        rates = {f"estimated_noise_rate_{name}": rate for name, rate in self.noise_rates.items()}
+        return {**self.partition.figures, **rates}
 
 
 def score_pairs(
@@ -90,21 +110,38 @@ def score_pairs(
     return result
 
 
-def settle_loss(losses: dict[str, Tensor], config: PartitionConfig) -> PartitionConfig:
-    """Decide which per-sample loss makes the partition, where that is left to the losses (`partition.loss=auto`).
+def judge_pairs(losses: dict[str, Tensor], pairs: Tensor, total: int, config: PartitionConfig) -> Judgement:
+    """Fit the mixture to each per-sample loss of `pairs`; one of them splits the pairs (in2r.md, Phase 2, step 1).
+
+    Args:
+        losses: name → (n,), finite.
+        pairs: (n,) int64, which of all pairs these are.
+        total: N, all pairs.
+        config: which loss, and how it is fitted and split.
+    """
+    fits = {
+        name: fit_two_gaussians(
+            values.numpy(), config.max_iter, config.tol, config.reg_covar, config.minimum_separation
+        )
+        for name, values in losses.items()
+    }
+    rates = {name: fit.noise_rate for name, fit in fits.items()}
+    loss = config.loss if config.loss != "auto" else _believable(rates, config)
+    return Judgement(losses, loss, _partition(loss, losses[loss], fits[loss], pairs, total, config), rates)
+
+
+def _believable(rates: dict[str, float], config: PartitionConfig) -> str:
+    """Choose the loss that makes the partition, where that is left to the losses (`partition.loss=auto`).
 
     The sce loss is bounded and spreads its clean pairs wide, so that it calls at least a third of any data noisy; what
     it says is near the truth only where much is noisy. The hinge averaged over negatives is the other way round.
     """
-    if config.loss != "auto":
-        return config
-    enough = _fit(losses["sce"], config).noise_rate >= config.sce_from
-    return replace(config, loss="sce" if enough else "triplet-mean")
+    return "sce" if rates["sce"] >= config.sce_from else "triplet-mean"
 
 
-def make_partition(losses: Tensor, pairs: Tensor, total: int, config: PartitionConfig) -> Partition:
-    """Fit the mixture to per-sample losses (n,) of `pairs` and split them (in2r.md, Phase 2, step 1)."""
-    fit = _fit(losses, config)
+def _partition(
+    loss: str, losses: Tensor, fit: TwoGaussians, pairs: Tensor, total: int, config: PartitionConfig
+) -> Partition:
     prob = torch.as_tensor(fit.clean_probability, dtype=torch.float32)
     figures = {
         "mean_clean_prob": float(prob.mean()),
@@ -114,26 +151,26 @@ def make_partition(losses: Tensor, pairs: Tensor, total: int, config: PartitionC
     }
     if not fit.split or (fit.single_mode and config.single_mode == "warmup"):
         everything = torch.ones_like(prob, dtype=torch.bool)
-        mixture = _mixture(losses, fit, None, config)
+        mixture = _mixture(loss, losses, fit, None)
         return _spread(prob, everything, pairs, total, {**figures, "clean_fraction": 1.0}, mixture, split=False)
     clean = torch.as_tensor(split_pairs(prob.double().numpy(), config.threshold, config.minimum_noisy_share))
     if clean.sum() < 2:
         # nothing is trusted: go on with the lowest losses, so that something can be learnt, and say so
         clean = torch.zeros_like(clean)
-        clean[torch.argsort(losses, stable=True)[: max(2, len(losses) // 100)]] = True
+        clean[torch.argsort(losses, stable=True)[: max(2, int(config.minimum_clean_share * len(losses)))]] = True
         figures["clean_set_was_empty"] = 1.0
     figures["clean_fraction"] = float(clean.float().mean())
-    return _spread(prob, clean, pairs, total, figures, _mixture(losses, fit, clean, config))
+    return _spread(prob, clean, pairs, total, figures, _mixture(loss, losses, fit, clean))
 
 
-def _mixture(losses: Tensor, fit: TwoGaussians, clean: Tensor | None, config: PartitionConfig) -> dict[str, Any]:
+def _mixture(loss: str, losses: Tensor, fit: TwoGaussians, clean: Tensor | None) -> dict[str, Any]:
     """Describe a fit in plain values; `boundary` is the largest clean loss, scaled like all of them to [0, 1]."""
     if not fit.split:
         return {}
     low, high = fit.scale
     boundary = None if clean is None else (float(losses[clean].max()) - low) / (high - low)
     return {
-        "loss": config.loss,
+        "loss": loss,
         "low": low,
         "high": high,
         "means": fit.means.tolist(),
@@ -148,20 +185,6 @@ def loss_counts(losses: Tensor, low: float, high: float) -> list[int]:
     """Count losses (n,) in equal bins between the smallest and the largest one."""
     counts: list[int] = torch.histc(losses.double(), BINS, low, high).long().tolist()
     return counts
-
-
-def estimate_noise_rates(losses: dict[str, Tensor], config: PartitionConfig) -> dict[str, float]:
-    """Return the noise rate that each per-sample loss suggests: the mean of 1 - p_i, 0 where one Gaussian suffices.
-
-    The two losses order the pairs almost alike, but the sce loss is bounded and crowds at both ends, so that it calls a
-    third of clean pairs noisy; the hinge averaged over the negatives stays near the truth where the model is good, and
-    below it where the model is weak.
-    """
-    return {f"estimated_noise_rate_{name}": _fit(values, config).noise_rate for name, values in losses.items()}
-
-
-def _fit(losses: Tensor, config: PartitionConfig) -> TwoGaussians:
-    return fit_two_gaussians(losses.numpy(), config.max_iter, config.tol, config.reg_covar, config.minimum_separation)
 
 
 def trust_all(pairs: Tensor, total: int) -> Partition:

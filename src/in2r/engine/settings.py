@@ -81,10 +81,16 @@ class PartitionConfig:
         low=0,
         high=0.5,
     )
+    minimum_clean_share: float = key(
+        0.01, "share, at least two pairs, that counts as clean when nothing is above the threshold", above=0, high=0.5
+    )
     augmented: bool = key(False, "score augmented batches, as the released code does; false: stable losses")
     batch_size: int = key(128, "pairs that are each other's negatives in a per-sample loss", low=2)
     minimum_separation: float = key(
-        2.0, "Ashman's D of the two components below which one Gaussian suffices (his bound for two modes)", low=0
+        2.0,
+        "Ashman's D of the two components below which one Gaussian suffices (his bound for two modes; losses of one "
+        "group that pile up at their lower end reach 2.3)",
+        low=0,
     )
     single_mode: Literal["warmup", "split"] = key(
         "warmup",
@@ -169,7 +175,7 @@ def load_config(source: str | Path | None = None, overrides: Iterable[str] = (),
     Raises:
         InputError: every fault of every section, in one line.
     """
-    values = merge(merge(_source(source), sections), parse_overrides(overrides))
+    values = merge(merge(_source(source), sections), parse_overrides(overrides, RunConfig))
     return resolve(values)
 
 
@@ -199,30 +205,49 @@ def _preset(name: Any, fault: str) -> dict[str, Any]:
 
 
 def _check(config: RunConfig) -> None:
-    """Refuse settings that contradict each other."""
+    """Refuse settings that contradict each other, or that nothing would heed."""
+    for fault in (_method_fault(config), _noise_fault(config), _other_fault(config)):
+        if fault:
+            raise InputError(f"configuration: {fault}")
+
+
+def _method_fault(config: RunConfig) -> str:
     method = config.method
-    if isinstance(method, In2rConfig):
-        attends = method.rectifier == "refiner" and method.refiner != "gcn"
-        if attends and config.model.dim % method.refiner_heads:
-            raise InputError(
-                f"configuration: `model.dim` ({config.model.dim}) must be a multiple of "
-                f"`method.refiner_heads` ({method.refiner_heads})"
-            )
-        if method.memory_size is not None and method.memory_size < method.num_neighbors:
-            raise InputError(
-                f"configuration: `method.memory_size` ({method.memory_size}) must be at least "
-                f"`method.num_neighbors` ({method.num_neighbors})"
-            )
-    if config.noise.oracle and config.noise.index is None:
-        raise InputError("configuration: `noise.oracle` needs a `noise.index` to know the truth from")
-    if config.noise.hide_original and (config.noise.index is None or not isinstance(method, In2rConfig)):
-        raise InputError("configuration: `noise.hide_original` needs a `noise.index` and `method.name=in2r`")
-    if config.noise.ratio and config.noise.index is None:
-        raise InputError(
-            f"configuration: `noise.ratio` ({config.noise.ratio:g}) is declared without a `noise.index`, so nothing "
-            "would be mismatched; `in2r noise make` creates one"
+    if not isinstance(method, In2rConfig):
+        return ""
+    attends = method.rectifier == "refiner" and method.refiner != "gcn"
+    if attends and config.model.dim % method.refiner_heads:
+        return f"`model.dim` ({config.model.dim}) must be a multiple of `method.refiner_heads` ({method.refiner_heads})"
+    if method.memory_size is not None and method.memory_size < method.num_neighbors:
+        return (
+            f"`method.memory_size` ({method.memory_size}) must be at least `method.num_neighbors` "
+            f"({method.num_neighbors})"
         )
-    if config.model.gpo_position_dim % 2:
-        raise InputError(
-            f"configuration: `model.gpo_position_dim` ({config.model.gpo_position_dim}) must be even: sines and cosines"
+    return ""
+
+
+def _noise_fault(config: RunConfig) -> str:
+    noise = config.noise
+    if noise.hide_original and (noise.index is None or not isinstance(config.method, In2rConfig)):
+        return "`noise.hide_original` needs a `noise.index` and `method.name=in2r`"
+    if noise.index is not None:
+        return ""
+    if noise.oracle:
+        return "`noise.oracle` needs a `noise.index` to know the truth from"
+    nothing = "is declared without a `noise.index`, so nothing would be mismatched; `in2r noise make` creates one"
+    if noise.ratio:
+        return f"`noise.ratio` ({noise.ratio:g}) {nothing}"
+    if noise.level is not None and noise.ratio is None:  # ratio 0 says itself that nothing is
+        return f"`noise.level` ({noise.level}) {nothing}"
+    return ""
+
+
+def _other_fault(config: RunConfig) -> str:
+    train, positions = config.train, config.model.gpo_position_dim
+    if train.weight_decay and train.optimizer != "adamw":
+        return (
+            f"`train.weight_decay` ({train.weight_decay:g}) is for `train.optimizer=adamw`; {train.optimizer} has none"
         )
+    if positions % 2:
+        return f"`model.gpo_position_dim` ({positions}) must be even: sines and cosines"
+    return ""

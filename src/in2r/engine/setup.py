@@ -9,12 +9,13 @@ import torch
 
 from in2r.build import Inputs, text_kind
 from in2r.data.features import Features, require_finite
-from in2r.data.pairs import DataSource, PairSet, open_data
+from in2r.data.pairs import DataSource, PairSet, open_configured, require_usable
 from in2r.data.table import TableSource
 from in2r.data.vocabulary import PackedTokens, Vocabulary
 from in2r.engine.settings import RunConfig
 from in2r.engine.training_data import TrainingData
 from in2r.errors import InputError
+from in2r.methods.in2r import In2rConfig
 from in2r.noise import NoiseIndex, load_index
 
 log = logging.getLogger(__name__)
@@ -60,9 +61,11 @@ class Setup:
             pairs = pairs[torch.as_tensor(self.noise.clean)]
         if len(pairs) < 2:
             raise InputError(f"{self.source.path}: {len(pairs)} training pairs, at least two are needed")
-        texts = self.texts(self.train)
+        texts, words = self.texts(self.train), None
         if isinstance(texts, PackedTokens):
             self._say_unknown(texts.unknown_share)
+            if isinstance(self.config.method, In2rConfig) and self.config.method.mask_same_image:
+                words = texts.distinct()
         return TrainingData(
             images=self.train.images,
             texts=texts,
@@ -73,6 +76,7 @@ class Setup:
             word_drop=self.config.train.word_drop,
             vocabulary_size=0 if self.vocabulary is None else len(self.vocabulary),
             mask_id=0 if self.vocabulary is None else self.vocabulary.mask_id,
+            words_of_pair=words,
         )
 
     def _say_unknown(self, share: float) -> None:
@@ -123,18 +127,13 @@ def open_setup(
     data = config.data
     if not data.path:
         raise InputError("configuration: `data.path` is empty; give the folder of the data set")
-    source = open_data(
-        data.path,
-        layout=data.layout,
-        dev_rule=data.dev_rule,
-        caption_vectors=True if data.caption_vectors == "auto" else data.caption_vectors,
-        split_seed=data.split_seed,
-        announce=first,
-    )
+    source = open_configured(data, announce=first)
     _refuse_shared_images(source)
     train = source.split("train")
     kind = text_kind(config.model, "vectors" if train.caption_vectors is not None else "words")
     check_split(train, kind == "vectors", first)
+    if first and kind == "words":
+        _say_odd_captions(train)
     if kind == "words" and vocabulary is None:
         assert train.captions is not None
         vocabulary = (
@@ -151,6 +150,19 @@ def open_setup(
         assert train.caption_vectors is not None
         inputs = Inputs(train.images.dim, "vectors", train.caption_vectors.dim)
     return Setup(config, source, train, vocabulary if kind == "words" else None, noise, inputs, device)
+
+
+def _say_odd_captions(train: PairSet) -> None:
+    """Log captions that teach nothing, or the same thing again; training goes on with them."""
+    assert train.captions is not None
+    empty = sum(not caption.strip() for caption in train.captions)
+    again = len(train.captions) - empty - len({caption for caption in train.captions if caption.strip()})
+    if empty or again:
+        log.log(
+            logging.WARNING if empty else logging.INFO,
+            "of %d training captions %d are empty and %d repeat an earlier one; `in2r data check` names them",
+            len(train.captions), empty, again,
+        )  # fmt: skip
 
 
 def _refuse_shared_images(source: DataSource) -> None:
@@ -173,11 +185,10 @@ def _require_same_dim(found: Features | None, trained: Features | None) -> None:
 
 
 def check_split(split: PairSet, vectors: bool, scan: bool = True) -> None:
-    """Refuse a split that cannot be used: too small, without captions, with NaN or infinite features."""
-    if len(split.images) < 2:
-        raise InputError(f"{split.name}: {len(split.images)} images; at least two are needed")
+    """Refuse a split that cannot be used, or not as the run takes captions; with `scan`, also NaN and infinity."""
+    require_usable(split)
     if not vectors and split.captions is None:
-        raise InputError(f"{split.name}: no captions as text; set data.caption_vectors to use their vectors")
+        raise InputError(f"{split.images.source}: {split.name} has captions as vectors only, the run needs their texts")
     if not scan:
         return
     require_finite(split.images)

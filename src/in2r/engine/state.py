@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from in2r.engine.checkpoint import load_optimizer, optimizer_tensors
+from in2r.engine.device import computed_on
 from in2r.engine.health import Means
+from in2r.engine.origin import belonging, require_own
 from in2r.engine.run import versions
 from in2r.engine.scoring import Partition
 from in2r.errors import InputError
@@ -29,6 +31,7 @@ def state_of(trainer: "Trainer") -> tuple[dict[str, Tensor], dict[str, Any]]:
         tensors[f"partition.{name}.clean"] = partition.clean
         tensors[f"partition.{name}.elite"] = partition.elite
     meta = {
+        **belonging(trainer.folder),
         "epoch": trainer.epoch,
         "position": trainer.position,
         "begun": trainer.begun,
@@ -40,12 +43,18 @@ def state_of(trainer: "Trainer") -> tuple[dict[str, Tensor], dict[str, Any]]:
         "partitions": {name: partition.split for name, partition in trainer.partitions.items()},
         "mixtures": {name: partition.mixture for name, partition in trainer.partitions.items()},
         "versions": versions(),
+        "computed_on": computed_on(trainer.device, trainer.nets["A"].encoder.precision),
     }
     return tensors, meta
 
 
 def restore(trainer: "Trainer", path: Path, tensors: dict[str, Tensor], meta: dict[str, Any]) -> None:
-    """Take over the state of a checkpoint."""
+    """Take over the state of a checkpoint.
+
+    Raises:
+        InputError: it is of another run, or its weights or pairs do not fit.
+    """
+    require_own(trainer.folder, path, meta)
     for name, net in trainer.nets.items():
         prefix = f"net.{name}."
         state = {key[len(prefix) :]: value for key, value in tensors.items() if key.startswith(prefix)}
@@ -56,13 +65,19 @@ def restore(trainer: "Trainer", path: Path, tensors: dict[str, Tensor], meta: di
         load_optimizer(trainer.optimizers[name], tensors, f"optimizer.{name}")
     for name, split in meta["partitions"].items():
         prob, clean, elite = (tensors[f"partition.{name}.{part}"] for part in ("clean_prob", "clean", "elite"))
-        mixture = meta.get("mixtures", {}).get(name, {})  # checkpoints of an older in2r have none
-        trainer.partitions[name] = Partition(prob, clean, split, elite, {}, mixture)
+        trainer.partitions[name] = Partition(prob, clean, split, elite, {}, meta["mixtures"][name])
         if meta["begun"] and len(prob) != len(trainer.data.image_of_pair):  # between epochs it is made anew
             raise InputError(f"{path}: {len(prob)} training pairs, now there are {len(trainer.data.image_of_pair)}")
     trainer.epoch, trainer.position, trainer.begun = meta["epoch"], meta["position"], meta["begun"]
     trainer.step, trainer.lines, trainer.best = meta["step"], meta["lines"], meta["best"]
-    trainer.began_as = meta.get("began_as")  # checkpoints of an older in2r have none
+    trainer.began_as = meta["began_as"]
     trainer.means = Means(meta["means"])
-    if meta["versions"] != versions():
-        log.warning("%s: written under other versions; the run goes on, but not bit-identically", path)
+    now = versions() | computed_on(trainer.device, trainer.nets["A"].encoder.precision)
+    _warn_of_another_machine(path, meta["versions"] | meta["computed_on"], now)
+
+
+def _warn_of_another_machine(path: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
+    """Say what the next steps round otherwise by than those before the checkpoint."""
+    changed = [f"{name} ({before.get(name)}, now {value})" for name, value in now.items() if before.get(name) != value]
+    if changed:
+        log.warning("%s: written with another %s; the run goes on, but not bit-identically", path, ", ".join(changed))

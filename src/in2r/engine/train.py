@@ -3,19 +3,17 @@
 import logging
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from in2r.config import to_dict
 from in2r.data.fingerprint import changed_splits
 from in2r.data.vocabulary import Vocabulary
-from in2r.engine.device import hold_freed_memory, resolve_device
+from in2r.engine.checkpoint import load_tensors
+from in2r.engine.device import hold_freed_memory, resolve_device, use_threads
 from in2r.engine.loop import Display, Trainer
-from in2r.engine.plan import Plan, make_plan
-from in2r.engine.run import RunFolder, changed_settings, versions
+from in2r.engine.origin import describe, require_own
+from in2r.engine.plan import Plan, make_plan, warn_of_full_disk
+from in2r.engine.run import RunFolder, changed_settings
 from in2r.engine.settings import RunConfig
 from in2r.engine.setup import Setup, open_setup
 from in2r.errors import InputError
@@ -56,14 +54,14 @@ def start_run(
         on_plan: is given the plan before the first step.
 
     Raises:
-        InputError: the folder holds a run, or the data cannot be used.
+        InputError: the folder holds a run, its path cannot be one, or the data cannot be used.
     """
     folder = RunFolder(path)
+    _refuse_unreadable_path(folder)
     _refuse_existing(folder)
     hold_freed_memory()
-    use_threads(config)
     setup = open_setup(_absolute(config), resolve_device(config.train.device))
-    with folder.locked():
+    with folder.locked(), use_threads(config):
         _refuse_existing(folder)  # another process may have begun one meanwhile
         if setup.vocabulary is not None:
             setup.vocabulary.save(folder.vocabulary_file)
@@ -71,10 +69,11 @@ def start_run(
             save_index(folder.noise_file, setup.noise)
         trainer = Trainer(folder, setup, display or Silent())
         plan = make_plan(trainer)
-        folder.write_info(_describe(setup, trainer, plan))
+        folder.write_info(describe(setup, trainer, plan))
         folder.write_config(setup.config)  # last: from here on the folder holds a run
         if on_plan is not None:
             on_plan(plan)
+        warn_of_full_disk(plan, folder.path)
         _warn_without_cotraining(trainer)
         trainer.run()
     return folder
@@ -104,7 +103,7 @@ def resume_run(path: str | Path, display: Display | None = None, *, force: bool 
     """
     folder = RunFolder(path).require()
     hold_freed_memory()
-    with folder.locked():
+    with folder.locked(), use_threads(folder.config()):
         setup = reopen(folder, force=force)
         trainer = Trainer(folder, setup, display or Silent())
         restored = trainer.resume()
@@ -117,18 +116,23 @@ def resume_run(path: str | Path, display: Display | None = None, *, force: bool 
 
 
 def _require_whole(folder: RunFolder, trainer: Trainer, restored: bool) -> None:
-    """Refuse to go on where a file of the run was taken away: it would be missed only at the end, or never."""
+    """Refuse to go on where a file of the run is gone or damaged: it would be missed only at the end, or never."""
     ended = len([record for record in folder.records() if "taken_over" not in record])
     if not restored and ended > 1:  # one record may come before the first checkpoint
         raise InputError(
             f"{folder.checkpoints}: no checkpoint, but {ended} epochs have ended; `in2r eval` and `in2r score` need "
             f"none; to train anew, remove {folder.log_file.name} too"
         )
-    if trainer.best["epoch"] is not None and not folder.best_file.is_file():
+    if trainer.best["epoch"] is None:
+        return
+    try:
+        _, meta = load_tensors(folder.best_file)
+    except InputError as error:
         raise InputError(
-            f"{folder.best_file}: no such file, but epoch {trainer.best['epoch']} was the best; put it back, or, to "
-            f"train anew, remove {folder.checkpoints} and {folder.log_file.name}"
-        )
+            f"{error}, but epoch {trainer.best['epoch']} was the best; put it back, or, to train anew, remove "
+            f"{folder.checkpoints} and {folder.log_file.name}"
+        ) from None
+    require_own(folder, folder.best_file, meta)
 
 
 def reopen(folder: RunFolder, *, device: str | None = None, force: bool = False) -> Setup:
@@ -143,11 +147,10 @@ def reopen(folder: RunFolder, *, device: str | None = None, force: bool = False)
         InputError: settings, features, captions or noise index differ from those that the run was begun with.
     """
     config, info = folder.config(), folder.info()
-    use_threads(config)
     vocabulary = None if info["vocabulary"] is None else _own_vocabulary(folder, info["vocabulary"])
-    noise_file = folder.noise_file if folder.noise_file.is_file() else None  # None: a run of an older in2r
+    noise_file = None if info["noise"] is None else _own_noise(folder, info["noise"])
     setup = open_setup(config, resolve_device(device or config.train.device), vocabulary, noise_file, first=False)
-    faults = [f"setting {name}" for name in changed_settings(info.get("settings", {}), config)]
+    faults = [f"setting {name}" for name in changed_settings(info["settings"], config)]
     changed = changed_splits(info["data"]["fingerprint"], setup.source.fingerprint())
     if changed:
         faults.append(f"the features or captions of {', '.join(changed)} in {setup.source.path}")
@@ -160,7 +163,7 @@ def reopen(folder: RunFolder, *, device: str | None = None, force: bool = False)
 
 def _other_words(folder: RunFolder, trainer: Trainer, force: bool) -> list[str]:
     """Refuse other initial word vectors than those that the run began with, or name them; a checkpoint has them."""
-    begun_with, now = folder.info().get("word_vectors") or {}, trainer.word_coverage or {}
+    begun_with, now = folder.info()["word_vectors"] or {}, trainer.word_coverage or {}
     if begun_with.get("sha256") == now.get("sha256"):
         return []
     changes = [f"the word vectors {trainer.config.data.word_vectors}"]
@@ -194,6 +197,21 @@ def _own_vocabulary(folder: RunFolder, begun_with: dict[str, Any]) -> Vocabulary
     return vocabulary
 
 
+def _own_noise(folder: RunFolder, begun_with: dict[str, Any]) -> Path:
+    """Return the run's own copy of its noise index."""
+    if not folder.noise_file.is_file():
+        raise InputError(f"{folder.noise_file}: no such file; put the run's copy of {begun_with['file']} back")
+    return folder.noise_file
+
+
+def _refuse_unreadable_path(folder: RunFolder) -> None:
+    """Refuse a path that no checkpoint could be read from again."""
+    try:
+        str(folder.path.absolute()).encode()
+    except UnicodeEncodeError:
+        raise InputError(f"{folder.path}: not UTF-8, which safetensors files need; give another folder") from None
+
+
 def _refuse_existing(folder: RunFolder) -> None:
     if folder.exists():
         raise InputError(
@@ -203,33 +221,6 @@ def _refuse_existing(folder: RunFolder) -> None:
     foreign = folder.foreign_files()
     if foreign:
         raise InputError(f"{folder.path}: holds {foreign[0]}, which a new run could write over; give a new folder")
-
-
-def _describe(setup: Setup, trainer: Trainer, plan: Plan) -> dict[str, Any]:
-    vocabulary = setup.vocabulary
-    return {
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "versions": versions(),
-        "device": str(setup.device),
-        "device_name": torch.cuda.get_device_name(setup.device) if setup.device.type == "cuda" else None,
-        "threads": torch.get_num_threads(),
-        "seed": setup.config.train.seed,
-        "method": trainer.method.name,
-        "data": {"path": str(setup.source.path), "fingerprint": setup.source.fingerprint()},
-        "noise": setup.noise_record(),
-        "vocabulary": None if vocabulary is None else {"hash": vocabulary.hash, "words": len(vocabulary)},
-        "word_vectors": trainer.word_coverage,
-        "training_pairs": len(trainer.data.pairs),
-        "memory_size": getattr(trainer.method, "memory_size", None),
-        "plan": plan.record(),
-        "settings": to_dict(setup.config),
-    }
-
-
-def use_threads(config: RunConfig) -> None:
-    """Compute with as many threads as the settings say."""
-    if config.train.threads is not None:
-        torch.set_num_threads(config.train.threads)
 
 
 def _absolute(config: RunConfig) -> RunConfig:

@@ -27,6 +27,8 @@ class TrainingData:
     word_drop: float
     vocabulary_size: int
     mask_id: int
+    words_of_pair: Tensor | None = None
+    """(N,) int64, equal for captions of the same words, where a method asks for it"""
 
     def batch(self, pairs: Tensor, generator: torch.Generator | None = None, elite: Tensor | None = None) -> Batch:
         """Gather pairs (B,) int64; with a generator, regions and words are augmented.
@@ -45,8 +47,9 @@ class TrainingData:
             image_mask = drop_regions(image_mask, (images.shape[0], images.shape[1]), generator, self.region_drop)
         texts, text_mask = self._texts(pairs, generator)
         chosen = None if elite is None else send(torch.nonzero(elite[pairs]).flatten(), self.device)
+        words = None if self.words_of_pair is None else send(self.words_of_pair[pairs], self.device)
         pairs, groups = send(pairs, self.device), send(groups, self.device)
-        return Batch(pairs, groups, images, image_mask, texts, text_mask, chosen)
+        return Batch(pairs, groups, images, image_mask, texts, text_mask, chosen, words)
 
     def _texts(self, pairs: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor | None]:
         if not isinstance(self.texts, PackedTokens):

@@ -10,6 +10,8 @@ import torch
 
 from in2r.config import to_dict
 from in2r.engine.checkpoint import load_optimizer, load_tensors, optimizer_tensors, save_tensors
+from in2r.engine.device import computed_on
+from in2r.engine.origin import belonging
 from in2r.engine.run import versions
 from in2r.errors import InputError
 
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_WHERE = ("device", "threads")
+_WHERE = ("device", "precision", "threads")
 """Keys of section `train` that are replaced by what they came to on this machine."""
 _PATHS = ("path", "vocabulary", "word_vectors", "residency")
 """Keys of section `data` that say where things lie; their contents are compared."""
@@ -40,7 +42,7 @@ def identity(trainer: "Trainer") -> dict[str, Any]:
         "word_vectors": words,
         "noise": None if setup.noise is None else setup.noise.sha256,
         "oracle": config["noise"]["oracle"],
-        "device": [str(trainer.device), torch.get_num_threads()],
+        "computed_on": computed_on(trainer.device, trainer.nets["A"].encoder.precision),
         "versions": versions(),
     }
     return dict(json.loads(json.dumps(found)))
@@ -101,7 +103,7 @@ def _take_over(trainer: "Trainer", tensors: dict[str, torch.Tensor], meta: dict[
         net.encoder.load_state_dict(_under(f"net.{name}.", tensors))
         load_optimizer(trainer.optimizers[name], tensors, f"optimizer.{name}")
     selection = meta["selection"]
-    save_tensors(trainer.folder.best_file, _under("best.", tensors), selection)
+    save_tensors(trainer.folder.best_file, _under("best.", tensors), {**selection, **belonging(trainer.folder)})
     trainer.best = {key: selection[key] for key in ("rsum", "epoch")}
     for line in meta["records"]:
         trainer.write_record({**line, **trainer.memory_record(), "taken_over": 1})

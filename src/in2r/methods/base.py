@@ -32,6 +32,8 @@ class Batch:
     """(B, tokens) bool on the CPU, None = all are real"""
     elite: Tensor | None = None
     """(n,) int64, which rows have a clean probability above τ_dyn; None outside a clean set"""
+    words: Tensor | None = None
+    """(B,) int64, equal for captions of the same words; only with `method.mask_same_image`, and captions as words"""
     hidden: dict[str, tuple[Tensor, Tensor]] | None = None
     """"image" and "text" → groups (B,) and pairs (B, n) that such a query may not find (negative = none); only with
     `noise.hide_original`, an analysis that uses the truth"""

@@ -61,7 +61,9 @@ class In2rConfig:
     memory_size: int | None = key(None, "M; null = memory_share × training pairs, at most memory_limit", low=1)
     memory_share: float = key(0.45, "share of the training pairs that M covers (the paper's 65,536 / 145,000)", above=0)
     memory_limit: int = key(65536, "largest M chosen from memory_share (the paper's M on Flickr30K)", low=1)
-    memory_unique: bool = key(False, "a pair's newest memory entry replaces its older one")
+    memory_unique: bool = key(
+        False, "a pair's newest memory entry replaces its older one; on a GPU each step then waits for the device"
+    )
     memory_prefill: bool = key(
         True,
         "fill both memories from the first partition: the first epoch rectifies (released code: false)",
@@ -69,7 +71,9 @@ class In2rConfig:
     memory_exclude_self: bool = key(
         False, "leave the query's own image (image queries) and own pair (text queries) out of its neighbours"
     )
-    mask_same_image: bool = key(False, "pairs of the same image are no negatives of each other")
+    mask_same_image: bool = key(
+        False, "pairs of one image, or of the same words, are no negatives of each other in warm-up and clean loss"
+    )
 
 
 class In2r:
@@ -200,8 +204,8 @@ class In2r:
         step.near_texts = self._neighbors(memory, u, noisy, "text")
         found = torch.isfinite(step.near_images.scores[:, -1]) & torch.isfinite(step.near_texts.scores[:, -1])
         t_hat, v_hat = self._prototypes(net, step.near_images.texts, step.near_texts.images)  # Eqs. 7-9
-        rect = self._rectification(v, u, t_hat, v_hat, clean)
         # a query whose exclusions leave fewer than K neighbours has no prototype
+        rect = self._rectification(v, u, t_hat, v_hat, clean, ~found)
         step.notes["queries_without_prototype"] = 1 - found.float().mean()
         return (rect * found).sum() / found.sum().clamp(min=1)
 
@@ -221,14 +225,14 @@ class In2r:
         return t_hat, v_hat
 
     def _rectification(
-        self, v: Tensor, u: Tensor, t_hat: Tensor, v_hat: Tensor, clean: tuple[Tensor, Tensor]
+        self, v: Tensor, u: Tensor, t_hat: Tensor, v_hat: Tensor, clean: tuple[Tensor, Tensor], absent: Tensor
     ) -> Tensor:
-        """Return the per-sample rectification loss (B,)."""
+        """Return the per-sample rectification loss (B,); rows without a prototype (`absent`) are not to be used."""
         c = self.config
         weights = (c.ce_weight, c.rce_weight, c.epsilon)
         if c.rectification == "prototype-contrast":
             return prototype_contrast_loss(
-                v @ t_hat.T, u @ v_hat.T, c.rectification_temperature, *weights, reduction="none"
+                v @ t_hat.T, u @ v_hat.T, c.rectification_temperature, *weights, reduction="none", ignore=absent
             )
         texts, images = u, v
         if c.candidates == "both":
@@ -248,4 +252,5 @@ class In2r:
     def _ignored(self, batch: Batch) -> Tensor | None:
         if not self.config.mask_same_image:
             return None
-        return batch.groups[:, None] == batch.groups[None, :]
+        alike = batch.groups[:, None] == batch.groups[None, :]
+        return alike if batch.words is None else alike | (batch.words[:, None] == batch.words[None, :])

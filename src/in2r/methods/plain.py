@@ -6,7 +6,7 @@ from typing import Any, Literal
 from torch import Tensor, nn
 
 from in2r.config import key
-from in2r.losses import sce_loss, triplet_loss
+from in2r.losses import triplet_loss
 from in2r.memory import MemoryBank
 from in2r.methods.base import ENDLESS, Batch, Peer, Step
 from in2r.methods.in2r import In2r, In2rConfig
@@ -44,6 +44,9 @@ class SceConfig:
 class _Plain:
     """All pairs in every epoch: no partition, no memory, no refiner."""
 
+    in2r: In2r
+    """IN²R with this method's values of the settings that both have, and its own defaults of all others"""
+
     def parts(self, dim: int) -> tuple[nn.ModuleDict, MemoryBank | None]:
         """Nothing is kept beside the encoders."""
         return nn.ModuleDict(), None
@@ -57,7 +60,7 @@ class _Plain:
 
     def sample_losses(self, similarity: Tensor) -> dict[str, Tensor]:
         """Score pairs by the same two losses as IN²R, so that any trained model can be asked."""
-        return In2r(In2rConfig(), 0).sample_losses(similarity)
+        return self.in2r.sample_losses(similarity)
 
     def partition_step(self, net: Peer, peer: Peer, clean: Batch, noisy: Batch | None) -> Step:
         """Never asked for."""
@@ -71,19 +74,20 @@ class Triplet(_Plain):
 
     def __init__(self, config: TripletConfig, pairs: int) -> None:
         self.config = config
+        self.in2r = In2r(In2rConfig(margin=config.margin), pairs)
 
     def warmup(self) -> tuple[int, dict[str, Any]]:
         """Say which loss the first epochs have."""
         c = self.config
         if c.warmup == "sce":
-            return c.warmup_epochs, Sce(SceConfig(), 0).warmup()[1]
+            return c.warmup_epochs, self.in2r.warmup()[1]
         return c.warmup_epochs, {"loss": "triplet-mean", "margin": c.margin}
 
     def all_pairs_step(self, net: Peer, batch: Batch, epoch: int) -> Step:
         """Use the warm-up's loss in the first epochs, then the negatives asked for."""
         c = self.config
         if epoch < c.warmup_epochs and c.warmup == "sce":
-            return Sce(SceConfig(), 0).all_pairs_step(net, batch, epoch)
+            return self.in2r.all_pairs_step(net, batch, epoch)
         v, u = net.embed(batch)
         negatives = "mean" if epoch < c.warmup_epochs else c.negatives
         loss = triplet_loss(v @ u.T, c.margin, negatives=negatives)
@@ -96,19 +100,20 @@ class Sce(_Plain):
     name = "sce"
 
     def __init__(self, config: SceConfig, pairs: int) -> None:
-        self.config = config
+        self.in2r = In2r(
+            In2rConfig(
+                ce_weight=config.ce_weight,
+                rce_weight=config.rce_weight,
+                epsilon=config.epsilon,
+                warmup_temperature=config.warmup_temperature,
+            ),
+            pairs,
+        )
 
     def warmup(self) -> tuple[int, dict[str, Any]]:
         """Begin like IN²R, and never stop."""
-        c = self.config
-        alike = In2rConfig(
-            ce_weight=c.ce_weight, rce_weight=c.rce_weight, epsilon=c.epsilon, warmup_temperature=c.warmup_temperature
-        )
-        return ENDLESS, In2r(alike, 0).warmup()[1]
+        return ENDLESS, self.in2r.warmup()[1]
 
     def all_pairs_step(self, net: Peer, batch: Batch, epoch: int) -> Step:
-        """½ [L_sce(y, p_i2t) + L_sce(y, p_t2i)]."""
-        c = self.config
-        v, u = net.embed(batch)
-        loss = sce_loss(v @ u.T, c.warmup_temperature, c.ce_weight, c.rce_weight, c.epsilon)
-        return Step({"sce": loss, "total": loss})
+        """½ [L_sce(y, p_i2t) + L_sce(y, p_t2i)], IN²R's own warm-up step."""
+        return self.in2r.all_pairs_step(net, batch, epoch)

@@ -134,7 +134,7 @@ def load(
             f"{in2r.__version__} reads {FORMAT['format_version']}"
         )
     try:
-        names, words = list(config["networks"]), config["vocabulary"]
+        names, words = _names(config["networks"]), config["vocabulary"]
         model, inputs = fill(ModelConfig, config["model"], "model"), fill(Inputs, config["inputs"], "inputs")
     except (KeyError, TypeError) as error:
         raise InputError(f"{path / 'config.json'}: incomplete ({error})") from None
@@ -142,10 +142,18 @@ def load(
         raise InputError(f"{path / 'config.json'}: {error}") from None
     if network != "ensemble" and network not in names:
         raise InputError(f"network {network!r}: expected ensemble, {', '.join(names)}")
-    chosen = names if network == "ensemble" else [network]
+    chosen: list[str] = names if network == "ensemble" else [network]
     where = resolve_device(device)
     vocabulary = _load_vocabulary(path / "vocabulary.json", words) if inputs.text == "words" else None
     return RetrievalModel(_load_encoders(path, chosen, model, inputs), inputs, vocabulary, where, config)
+
+
+def _names(networks: Any) -> list[str]:
+    """Check the names of the networks that the weights are of."""
+    listed = isinstance(networks, list) and all(isinstance(name, str) for name in networks)
+    if not listed or not networks or len(set(networks)) < len(networks):
+        raise InputError(f"`networks` must be a list of different names, got {networks!r}")
+    return list(networks)
 
 
 def _find(folder: Path) -> Path:
@@ -196,9 +204,11 @@ def restore_encoders(
     for name in names:
         prefix = f"{name}."
         state = {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
-        with torch.random.fork_rng(devices=[]):  # initial weights are drawn, then overwritten
-            encoder = build_encoder(model, inputs)
         try:
+            with torch.device("meta"):  # sizes are compared before memory is taken for them
+                build_encoder(model, inputs).load_state_dict(state, assign=True)
+            with torch.random.fork_rng(devices=[]):  # initial weights are drawn, then overwritten
+                encoder = build_encoder(model, inputs)
             encoder.load_state_dict(state)
         except RuntimeError as error:
             reason = " ".join(str(error).split())[:200]

@@ -1,7 +1,6 @@
 """The use of a model: images and captions in, unit-norm vectors out."""
 
 import logging
-import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -11,9 +10,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from in2r.build import Inputs
-from in2r.data.features import Features, non_finite
+from in2r.data.features import UNUSABLE, Features, unusable
 from in2r.data.vocabulary import PackedTokens, Vocabulary
-from in2r.encode import encode_images, encode_texts
+from in2r.encode import encode_images, encode_texts, side_by_side
 from in2r.encoders import DualEncoder
 from in2r.errors import InputError
 
@@ -70,7 +69,7 @@ class RetrievalModel:
             out: an array (N, dim) to write to.
 
         Raises:
-            InputError: no image, another d than the model's, NaN or infinity, lengths out of range.
+            InputError: no image, another d than the model's, unusable values, lengths out of range.
         """
         array = _numbers(features, "images")
         if array.ndim == 2:
@@ -138,16 +137,18 @@ class RetrievalModel:
         self, count: int, encode: Callable[[DualEncoder, slice], Tensor], what: str, out: Vectors | None
     ) -> Vectors:
         result = np.empty((count, self.dim), np.float32) if out is None else out
+        if not isinstance(result, np.ndarray) or not result.flags.writeable:
+            raise InputError(f"`out`: expected an array that can be written to, found {type(result).__name__}")
         if result.shape != (count, self.dim) or result.dtype.kind != "f":
             found = f"shape {result.shape}, dtype {result.dtype}"
             raise InputError(f"`out`: {found}; expected {(count, self.dim)}, float32")
         for start in range(0, count, BLOCK):
             block = slice(start, min(start + BLOCK, count))
             parts = [encode(encoder, block) for encoder in self._encoders]
-            vectors = (torch.cat(parts, dim=1) / math.sqrt(len(parts))).cpu().numpy()
+            vectors = side_by_side(parts).cpu().numpy()
             bad = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
             if len(bad):
-                raise InputError(f"{what}: row {start + bad[0]} (counted from 0) has values too large to encode")
+                raise InputError(f"{what}: row {start + bad[0]} (counted from 0) has no finite embedding")
             result[block] = vectors
         return result
 
@@ -189,9 +190,9 @@ def _finite(block: NDArray[Any], start: int, what: str) -> NDArray[Any]:
     if block.dtype not in (np.float16, np.float32):
         with np.errstate(over="ignore"):  # becomes an infinity, which is refused
             block = block.astype(np.float32)
-    bad = np.flatnonzero(non_finite(block))
+    bad = np.flatnonzero(unusable(block))
     if len(bad):
-        raise InputError(f"{what}: row {start + bad[0]} (counted from 0) holds NaN or infinity; mend or remove it")
+        raise InputError(f"{what}: row {start + bad[0]} (counted from 0) holds {UNUSABLE}; mend or remove it")
     return block
 
 

@@ -46,7 +46,9 @@ def draw_losses(figure: "Figure", log: RunLog, network: str = "A", epoch: int | 
     for panel in style.last_row(axes, columns):
         panel.set_xlabel(f"per-sample loss ({drawn[0]['loss']})")
     style.legend(figure, _handles(drawn), 3)
-    what = f"{sum(drawn[0]['counts']):,} pairs; noisy: weight of the noisy component."
+    what = f"{sum(drawn[0]['counts']):,} pairs."
+    if _split(drawn):
+        what += " Weight: that of the noisy component, not the share of the pairs to the right of the split."
     if _known(drawn):
         what += " Which pairs match is known because the noise was injected; training does not see it."
     style.caption(figure, f"Network {network} of {log.describe()}. {what}")
@@ -81,7 +83,7 @@ def _panel(axes: "Axes", title: str, fit: dict[str, Any]) -> None:
         axes.plot(low + width * at, curve, color=color, linestyle=dashes)
     note = "one mode, no split"
     if fit["boundary"] is not None:
-        note = f"noisy {100 * fit['weights'][1]:.0f} %"
+        note = f"weight {fit['weights'][1]:.2f}"
         axes.axvline(low + width * fit["boundary"], color="black", linestyle="dotted", linewidth=1.2)
     axes.set_title(note, loc="right", fontsize=style.SMALL, color="0.25")
 
@@ -106,6 +108,10 @@ def _known(fits: list[dict[str, Any]]) -> bool:
     return any("clean_counts" in fit for fit in fits)
 
 
+def _split(fits: list[dict[str, Any]]) -> bool:
+    return any(fit["boundary"] is not None for fit in fits)
+
+
 def _handles(fits: list[dict[str, Any]]) -> list[Any]:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
@@ -116,11 +122,12 @@ def _handles(fits: list[dict[str, Any]]) -> list[Any]:
             Patch(facecolor=TRUE, edgecolor="0.35", label="pairs that match"),
             Patch(facecolor=FALSE, edgecolor="0.35", hatch="/////", label="mismatched pairs"),
         ]
+    split = Line2D([], [], color="black", linestyle="dotted", linewidth=1.2, label="split: noisy to the right")
     return [
         *pairs,
         Line2D([], [], color=CLEAN, label="clean component"),
         Line2D([], [], color=NOISY, linestyle="dashed", label="noisy component"),
-        Line2D([], [], color="black", linestyle="dotted", linewidth=1.2, label="split: noisy to the right"),
+        *([split] if _split(fits) else []),
     ]
 
 

@@ -4,18 +4,19 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from in2r.bench.grid import Row
+from in2r.bench.groups import GroupRecords
 from in2r.bench.records import Record
 from in2r.errors import InputError
 from in2r.plots import style
 from in2r.plots.series import (
     Series,
+    describe_one_group,
     describe_results,
     describe_seeds,
     draw_series,
-    make_points,
+    make_series,
     split_name,
 )
-from in2r.plots.sources import GroupRecords
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -44,7 +45,10 @@ def draw_noise(figure: "Figure", group: GroupRecords) -> None:
     _legend(figure, lines)
     points = [series.points for series in lines]
     truth = " Dashed: the run was told which pairs match." if any(series.uses_truth for series in lines) else ""
-    style.caption(figure, f"{results}. {describe_seeds([group], points, 'mark')}.{truth}")
+    opened = describe_one_group(
+        (f"{series.label} at {x:g} %", course) for series in lines for x, course in sorted(series.one_group.items())
+    )
+    style.caption(figure, f"{results}. {describe_seeds([group], points, 'mark')}.{truth}{opened}")
 
 
 def noise_series(group: GroupRecords) -> list[Series]:
@@ -56,10 +60,11 @@ def noise_series(group: GroupRecords) -> list[Series]:
         methods.setdefault(", ".join(others) or group.group.title, []).append(row)
     found = []
     for name, rows in methods.items():
-        points = make_points(group, rows, lambda _, record: 100 * noise_ratio(record))
-        if points:
-            noises = [group.config(row).noise for row in rows if group.of(row)]
-            found.append(Series(name, points, any(noise.oracle or noise.hide_original for noise in noises)))
+        noises = [group.config(row).noise for row in rows if group.of(row)]
+        uses_truth = any(noise.oracle or noise.hide_original for noise in noises)
+        series = make_series(name, group, rows, lambda _, record: 100 * noise_ratio(record), uses_truth)
+        if series.points:
+            found.append(series)
     return found
 
 

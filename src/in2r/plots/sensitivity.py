@@ -5,21 +5,21 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from in2r.bench.grid import Row
+from in2r.bench.groups import GroupRecords
 from in2r.bench.protocols import shared_protocol
 from in2r.bench.records import Record
 from in2r.config import to_dict
 from in2r.errors import InputError
 from in2r.plots import style
 from in2r.plots.series import (
-    Points,
     Series,
+    describe_one_group,
     describe_results,
     describe_seeds,
     draw_series,
-    make_points,
+    make_series,
     split_name,
 )
-from in2r.plots.sources import GroupRecords
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -51,34 +51,40 @@ def draw_sensitivity(figure: "Figure", groups: Sequence[GroupRecords]) -> None:
     Raises:
         InputError: a group has several axes or a point that is no number, or the groups' protocols differ.
     """
-    found = [numeric_points(group) for group in groups]
+    found = [numeric_series(group) for group in groups]
     records = [record for group in groups for record in group.records.values()]
     results, noise = describe_results(records), noise_words(records[0])
     axes = style.panels(figure, len(groups), 2, 2.1, sharey=True)
-    for number, (panel, group, points) in enumerate(zip(axes, groups, found, strict=True)):
-        draw_series(panel, Series(group.group.title, points), style.LINES[2], "solid", seed_lines=True)
+    for number, (panel, group, series) in enumerate(zip(axes, groups, found, strict=True)):
+        draw_series(panel, series, style.LINES[2], "solid", seed_lines=True)
         axis = group.group.axes[0]
         panel.set_xlabel(NAMES.get(axis, axis))
         if number % 2 == 0:
             panel.set_ylabel(f"{split_name(records)} rSum")
-        scale_values(panel, sorted(points))
+        scale_values(panel, sorted(series.points))
         _mark_baseline(panel, group)
     low, high = axes[0].get_ylim()  # shared by all
     if high - low < LEAST_SPAN:
         middle = (low + high) / 2
         axes[0].set_ylim(middle - LEAST_SPAN / 2, middle + LEAST_SPAN / 2)
-    style.caption(figure, f"{results}; {noise}. {describe_seeds(groups, found, 'line')}.")
+    seeds = describe_seeds(groups, [series.points for series in found], "line")
+    opened = describe_one_group(
+        (f"{group.group.name} {_shown(x)}", course)
+        for group, series in zip(groups, found, strict=True)
+        for x, course in sorted(series.one_group.items())
+    )
+    style.caption(figure, f"{results}; {noise}. {seeds}.{opened}")
 
 
-def numeric_points(group: GroupRecords) -> Points:
-    """Return value → seed → rSum of a group with one axis.
+def numeric_series(group: GroupRecords) -> Series:
+    """Return the results of a group with one axis, by value.
 
     The value is the setting that the axis is named after, as the run had it, else the label.
     """
     axes = group.group.axes
     if len(axes) != 1:
         raise InputError(f"group {group.group.name}: axes {', '.join(axes)}; a sensitivity curve needs a single one")
-    return make_points(group, group.group.rows, lambda row, _: _value(group, row))
+    return make_series(group.group.title, group, group.group.rows, lambda row, _: _value(group, row))
 
 
 def _value(group: GroupRecords, row: Row) -> float:

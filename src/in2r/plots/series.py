@@ -1,20 +1,23 @@
 """Results of a grid as lines: a value on the x axis, one rSum per seed, and what all of them must agree in."""
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from statistics import mean, stdev
 from typing import TYPE_CHECKING, Any
 
 from in2r.bench.grid import Row
+from in2r.bench.groups import GroupRecords
+from in2r.bench.notes import by_one_group
 from in2r.bench.protocols import forced, seed_noise, shared_protocol
-from in2r.bench.records import Record
+from in2r.bench.records import Cotraining, Record, cotraining
 from in2r.errors import InputError
-from in2r.plots.sources import GroupRecords
 from in2r.plots.style import Line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+OPEN: dict[str, Any] = {"markerfacecolor": "white", "markersize": 5}
+"""a marker that stands for runs without, or with less of, what their method is about"""
 Points = dict[float, dict[int, float]]
 """x → seed → rSum of the ensemble"""
 
@@ -27,6 +30,8 @@ class Series:
     points: Points
     uses_truth: bool = False
     """an oracle, or another run that was told which pairs match"""
+    one_group: Mapping[float, Cotraining] = field(default_factory=dict)
+    """x → how the runs there went, where their pairs formed one group in some epochs"""
 
     def means(self) -> tuple[list[float], list[float], list[float]]:
         """Return x in ascending order, the mean over seeds, and the standard deviation (0 for one seed)."""
@@ -41,7 +46,10 @@ def rsum(record: Record) -> float:
 
 
 def draw_series(axes: "Axes", series: Series, line: Line, dashes: Any, *, seed_lines: bool) -> None:
-    """Draw the mean as a thick line with markers, a band of one standard deviation, and each seed thinly."""
+    """Draw the mean as a thick line with markers, a band of one standard deviation, and each seed thinly.
+
+    A marker is open where the pairs formed one group in some epochs.
+    """
     x, means, spread = series.means()
     low, high = ([m + sign * s for m, s in zip(means, spread, strict=True)] for sign in (-1, 1))
     if any(spread):
@@ -51,6 +59,9 @@ def draw_series(axes: "Axes", series: Series, line: Line, dashes: Any, *, seed_l
         style: dict[str, Any] = {"linewidth": 0.6} if seed_lines else {"linestyle": "none", "marker": "_"}
         axes.plot(own, [series.points[at][seed] for at in own], color=line.color, alpha=0.6, **style)
     axes.plot(x, means, color=line.color, linestyle=dashes, marker=line.marker)
+    opened = [(at, m) for at, m in zip(x, means, strict=True) if at in series.one_group]
+    if opened:
+        axes.plot(*zip(*opened, strict=True), color=line.color, linestyle="none", marker=line.marker, **OPEN)
 
 
 def describe_results(records: Sequence[Record], *, over_noise: bool = False) -> str:
@@ -102,13 +113,34 @@ def describe_seeds(groups: Sequence[GroupRecords], points: Iterable[Points], see
     return shown + (f"; not finished and not shown: {missing} of the runs" if missing else "")
 
 
-def make_points(group: GroupRecords, rows: Iterable[Row], place: Callable[[Row, Record], float]) -> Points:
+def describe_one_group(found: Iterable[tuple[str, Cotraining]]) -> str:
+    """Explain open markers, as the table explains ¶; nothing where there are none.
+
+    Args:
+        found: name of a point and how its runs went.
+    """
+    points = [f"{', '.join(names)}: {figures}" for figures, names in by_one_group(found).items()]
+    if not points:
+        return ""
+    return (
+        f" Open: in some epochs of co-training ({'; '.join(points)}) the pairs formed one group, and a network went on "
+        "with the warm-up loss on all of them, whatever the settings of co-training."
+    )
+
+
+def make_series(
+    label: str,
+    group: GroupRecords,
+    rows: Iterable[Row],
+    place: Callable[[Row, Record], float],
+    uses_truth: bool = False,
+) -> Series:
     """Put the results of a line's rows where they belong on the x axis.
 
     Raises:
         InputError: two rows of different settings at one place.
     """
-    points: Points = {}
+    points: dict[float, dict[int, Record]] = {}
     owners: dict[float, Row] = {}
     for row in rows:
         for seed, record in group.of(row).items():
@@ -117,5 +149,11 @@ def make_points(group: GroupRecords, rows: Iterable[Row], place: Callable[[Row, 
             if owner.cells != row.cells:
                 both = " and ".join(", ".join(found.labels) for found in (owner, row))
                 raise InputError(f"group {group.group.name}: rows {both} both stand at {x:g}; make two groups of them")
-            points.setdefault(x, {})[seed] = rsum(record)
-    return points
+            points.setdefault(x, {})[seed] = record
+    courses = {x: cotraining(runs.values()) for x, runs in points.items()}
+    return Series(
+        label,
+        {x: {seed: rsum(record) for seed, record in runs.items()} for x, runs in points.items()},
+        uses_truth,
+        {x: course for x, course in courses.items() if course.one_group},
+    )

@@ -6,14 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from in2r.bench.folder import GridFolder
-from in2r.bench.grid import Group, Row, cell_config
-from in2r.bench.protocols import NOISE, require_form
-from in2r.bench.records import Record, read_record, read_records
-from in2r.bench.tables import read_run
+from in2r.bench.groups import GroupRecords, read_group_records
+from in2r.bench.protocols import NOISE
+from in2r.bench.records import read_record
 from in2r.engine.run import RunFolder
-from in2r.engine.settings import RunConfig
 from in2r.errors import InputError
+from in2r.form import require_form
 from in2r.results.protocol import describe_noise
 
 logger = logging.getLogger(__name__)
@@ -154,54 +152,17 @@ def _of_folder(folder: RunFolder) -> RunLog:
     )
 
 
-@dataclass(frozen=True)
-class GroupRecords:
-    """A group of a grid with what has been measured of it."""
-
-    group: Group
-    records: dict[str, Record]
-    """name of a cell → its record; cells that are not finished are missing"""
-    configs: dict[str, RunConfig]
-    """name of a cell, finished or not → its settings"""
-
-    @property
-    def missing(self) -> int:
-        """Return how many cells have no record."""
-        return len(self.configs) - len(self.records)
-
-    def config(self, row: Row) -> RunConfig:
-        """Return the row's settings, with the seed of its first cell."""
-        return self.configs[next(iter(row.cells.values()))]
-
-    def of(self, row: Row) -> dict[int, Record]:
-        """Return the row's records by seed."""
-        return {seed: self.records[cell] for seed, cell in row.cells.items() if cell in self.records}
-
-
 def read_groups(grid: str | Path, names: Iterable[str]) -> list[GroupRecords]:
-    """Read groups of a grid folder from grid.yaml and records/ alone.
+    """Read the groups of a grid folder that have a record; one that has none yet is said and left out.
 
     Raises:
-        InputError: no grid folder, no such group, no record of any of them, or a record that is damaged or of other
-            settings. A group without a record is said and left out.
+        InputError: as `bench.groups.read_group_records`, and where none of the groups has a record.
     """
-    folder = GridFolder(grid)
-    wanted = folder.grid()
-    by_name = {cell.name: cell for cell in wanted.cells}
-    records = read_records(folder.records)
-    found, empty = [], []
-    for group in wanted.named(names):
-        cells = {cell for row in group.rows for cell in row.cells.values()}
-        configs = {cell: cell_config(by_name[cell]) for cell in sorted(cells)}
-        own = {cell: records[cell] for cell in configs if cell in records}
-        for cell, record in own.items():
-            read_run(record, by_name[cell], configs[cell])
-        if own:
-            found.append(GroupRecords(group, own, configs))
-        else:
-            empty.append(group.name)
-    if not found:
-        raise InputError(f"{grid}: no record of group {', '.join(empty)} yet; `in2r bench run` makes them")
+    groups = read_group_records(grid, names)
+    empty = ", ".join(found.group.name for found in groups if not found.records)
+    measured = [found for found in groups if found.records]
+    if not measured:
+        raise InputError(f"{grid}: no record of group {empty} yet; `in2r bench run` makes them")
     if empty:
-        logger.warning("%s: no record of group %s yet; left out", grid, ", ".join(empty))
-    return found
+        logger.warning("%s: no record of group %s yet; left out", grid, empty)
+    return measured

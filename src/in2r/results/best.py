@@ -4,12 +4,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from in2r.encoders import DualEncoder
-from in2r.engine.checkpoint import load_tensors
+from in2r.engine.checkpoint import load_newest, load_tensors
 from in2r.engine.evaluation import Rows
 from in2r.engine.networks import NAMES
+from in2r.engine.origin import require_own
 from in2r.engine.run import RunFolder
 from in2r.engine.setup import Setup
 from in2r.errors import InputError
+from in2r.form import require_form
 from in2r.model import restore_encoders
 
 SELECTION_RULE = "highest dev rSum of the ensemble; of equal ones the first"
@@ -34,7 +36,7 @@ def load_best(folder: RunFolder, setup: Setup) -> Best:
     """Read the weights of the best validation onto the set-up's device, in eval mode.
 
     Raises:
-        InputError: no epoch has ended yet, or the weights do not fit the data.
+        InputError: no epoch has ended yet, or the weights are another run's or do not fit the data.
     """
     if not folder.best_file.is_file():
         done = epochs_done(folder)
@@ -42,6 +44,8 @@ def load_best(folder: RunFolder, setup: Setup) -> Best:
             raise InputError(f"{folder.best_file}: no such file, but {done} epochs have ended; put it back")
         raise InputError(f"{folder.path}: no epoch has ended yet; `in2r resume {folder.path}` goes on")
     tensors, meta = load_tensors(folder.best_file)
+    require_own(folder, folder.best_file, meta)
+    require_form(meta, {"epoch": int, "dev": {str: {str: float}}}, str(folder.best_file))
     encoders = restore_encoders(tensors, list(NAMES), setup.config.model, setup.inputs, folder.best_file)
     ready = {name: encoder.to(setup.device).eval() for name, encoder in encoders.items()}
     return Best(ready, meta["epoch"], meta["dev"])
@@ -54,10 +58,14 @@ def epochs_done(folder: RunFolder) -> int:
 
 
 def require_finished(folder: RunFolder, epochs: int) -> None:
-    """Refuse a run that has not reached its last epoch."""
+    """Refuse a run that has not reached its last epoch, or whose record has lost what its checkpoint knows of."""
     done = epochs_done(folder)
-    if done < epochs:
-        raise InputError(
-            f"{folder.path}: unfinished ({done} of {epochs} epochs); `in2r resume {folder.path}` goes on, "
-            "--unfinished takes the best epoch so far"
-        )
+    if done >= epochs:
+        return
+    newest = load_newest(folder.checkpoints)
+    if newest is not None:
+        folder.require_records(newest[2].get("lines", 0))
+    raise InputError(
+        f"{folder.path}: unfinished ({done} of {epochs} epochs); `in2r resume {folder.path}` goes on, "
+        "--unfinished takes the best epoch so far"
+    )

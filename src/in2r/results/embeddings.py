@@ -11,8 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from in2r.encode import encode_images, encode_texts
+from in2r.encode import encode_images, encode_texts, side_by_side
 from in2r.engine.checkpoint import load_tensors, save_tensors
+from in2r.engine.device import use_threads
 from in2r.engine.run import RunFolder
 from in2r.engine.setup import Setup
 from in2r.engine.train import reopen
@@ -67,7 +68,8 @@ def sample_embeddings(
         if best in (None, about.pop("best")):  # None: the weights were not taken along with the record
             return Embeddings(tensors["images"], tensors["texts"], about)
     setup = reopen(folder, device=device, force=force)
-    tensors, about = _encode(folder, setup, split)
+    with use_threads(setup.config):
+        tensors, about = _encode(folder, setup, split)
     save_tensors(file, tensors, {**about, "best": best})
     return Embeddings(tensors["images"], tensors["texts"], about)
 
@@ -92,8 +94,8 @@ def _encode(folder: RunFolder, setup: Setup, split: str) -> tuple[dict[str, Tens
     texts = setup.texts(pairs)
     networks = best.encoders.values()
     tensors = {
-        "images": _side_by_side([encode_images(network, images, setup.device) for network in networks]),
-        "texts": _side_by_side([encode_texts(network, texts, setup.device, captions) for network in networks]),
+        "images": side_by_side([encode_images(network, images, setup.device).cpu() for network in networks]),
+        "texts": side_by_side([encode_texts(network, texts, setup.device, captions).cpu() for network in networks]),
         "pairs": captions,
     }
     for name in ("images", "texts"):
@@ -113,35 +115,30 @@ def _encode(folder: RunFolder, setup: Setup, split: str) -> tuple[dict[str, Tens
     }
 
 
-def _side_by_side(networks: list[Tensor]) -> Tensor:
-    return torch.cat(networks, dim=1).cpu() / math.sqrt(len(networks))
-
-
-def sample_pairs(image_of_caption: NDArray[np.int64], size: int = SAMPLE) -> NDArray[np.int64]:
-    """Return (n,) int64, ascending: captions of `size` different images, or of all, one caption an image.
+def sample_pairs(image_of_caption: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return (n,) int64, ascending: captions of `SAMPLE` different images, or of all, one caption an image.
 
     They depend on `image_of_caption` and on a fixed seed only.
     """
     generator = numpy_generator(SAMPLE_SEED, "embedding sample")
     _, first, captions = np.unique(image_of_caption, return_index=True, return_counts=True)
-    chosen = np.sort(generator.choice(len(first), min(size, len(first)), replace=False))
+    chosen = np.sort(generator.choice(len(first), min(SAMPLE, len(first)), replace=False))
     return np.asarray(first[chosen] + generator.integers(captions[chosen]), dtype=np.int64)
 
 
-def describe_embeddings(images: Tensor, texts: Tensor, neighbors: int = NEIGHBORS) -> dict[str, float]:
+def describe_embeddings(images: Tensor, texts: Tensor) -> dict[str, float]:
     """Return what a picture of the embeddings cannot prove.
 
-    With v_i the image and u_i the text of pair i, N_v(i) the k items j ≠ i with the largest v_i · v_j and N_u(i) the
-    k items j ≠ i with the largest u_i · u_j (of equal ones the first):
+    With v_i the image and u_i the text of pair i, N_v(i) the k = `NEIGHBORS` items j ≠ i with the largest v_i · v_j and
+    N_u(i) the k items j ≠ i with the largest u_i · u_j (of equal ones the first):
 
         same_pair = mean over i of 1 - v_i · u_i
         other_pair = mean over i ≠ j of 1 - v_i · u_j
         overlap = mean over i of |N_v(i) ∩ N_u(i)| / k
 
     Args:
-        images: (n, D) unit norm.
+        images: (n, D) unit norm, n at least `FEWEST`.
         texts: (n, D) unit norm.
-        neighbors: k, below n - 1.
 
     Returns:
         `same_pair` and `other_pair` (cosine distances, 0..2), `overlap` (0..1), and `overlap_by_chance`, the overlap
@@ -151,17 +148,17 @@ def describe_embeddings(images: Tensor, texts: Tensor, neighbors: int = NEIGHBOR
     count = len(v)
     distances = 1 - v @ u.T
     same = distances.diagonal()
-    shared = _nearest(v, neighbors) & _nearest(u, neighbors)
+    shared = _nearest(v) & _nearest(u)
     return {
         "same_pair": float(same.mean()),
         "other_pair": float((distances.sum() - same.sum()) / (count * (count - 1))),
-        "overlap": float(shared.sum() / (count * neighbors)),
-        "overlap_by_chance": neighbors / (count - 1),
+        "overlap": float(shared.sum() / (count * NEIGHBORS)),
+        "overlap_by_chance": NEIGHBORS / (count - 1),
     }
 
 
-def _nearest(items: Tensor, neighbors: int) -> Tensor:
-    """Return (n, n) bool: is j among the k nearest of i."""
+def _nearest(items: Tensor) -> Tensor:
+    """Return (n, n) bool: is j among the nearest of i."""
     similarity = (items @ items.T).fill_diagonal_(-math.inf)
-    nearest = similarity.argsort(dim=1, descending=True, stable=True)[:, :neighbors]
+    nearest = similarity.argsort(dim=1, descending=True, stable=True)[:, :NEIGHBORS]
     return torch.zeros_like(similarity, dtype=torch.bool).scatter_(1, nearest, True)

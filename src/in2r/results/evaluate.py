@@ -1,17 +1,25 @@
 """`in2r eval`: the recalls of a run's selected model, with all that decides what they mean."""
 
+import logging
 from pathlib import Path
 from typing import Any
 
+from in2r.data.pairs import PairSet
+from in2r.engine.device import use_threads
 from in2r.engine.evaluation import evaluate_split
+from in2r.engine.networks import NAMES
 from in2r.engine.run import RunFolder
 from in2r.engine.train import reopen
 from in2r.errors import InputError
-from in2r.files import write_json
-from in2r.metrics import SAME_SIMILARITY, chance_recalls
+from in2r.files import require_writable, write_json
+from in2r.metrics import SAME_SIMILARITY, TILE_CAPTIONS, TILE_IMAGES, chance_recalls
 from in2r.results.best import load_best, require_finished
 from in2r.results.protocol import protocol
 
+log = logging.getLogger(__name__)
+
+LARGE = 2**30
+"""bytes of embeddings from which an evaluation says what it needs"""
 TIE_RULE = f"a wrong item that ties with the right one (within {SAME_SIMILARITY:g}) counts as before it"
 
 
@@ -38,9 +46,11 @@ def evaluate_run(
         `rows` (A, B, ensemble → recalls), `chance` (of a random order), `health` of the embeddings, `protocol`.
 
     Raises:
-        InputError: no run, an unfinished one, other data, or a split that cannot be used.
+        InputError: no run, an unfinished one, other data, a split that cannot be used, or a folder that cannot be
+            written.
     """
     folder = RunFolder(path).require()
+    require_writable(folder.path)
     if not unfinished:
         require_finished(folder, folder.config().train.epochs)
     setup = reopen(folder, device=device, force=force)
@@ -48,7 +58,9 @@ def evaluate_run(
     pairs = setup.split(split)
     if not 1 <= folds <= len(pairs.images) // 2:
         raise InputError(f"{pairs.name}: folds={folds} of {len(pairs.images)} images; a fold needs two images or more")
-    rows, health = evaluate_split(best.encoders, pairs, setup.texts(pairs), setup.device, folds)
+    _say_memory(pairs, setup.config.model.dim)
+    with use_threads(setup.config):
+        rows, health = evaluate_split(best.encoders, pairs, setup.texts(pairs), setup.device, folds)
     described = protocol(folder, setup, best)
     described["evaluated"] = {
         "split": pairs.name,
@@ -62,6 +74,17 @@ def evaluate_run(
     result = {"rows": rows, "chance": chance, "health": health, "protocol": described}
     write_json(result_file(folder, pairs.name, folds), result)
     return result
+
+
+def _say_memory(pairs: PairSet, dim: int) -> None:
+    """Log what a large split will need: both networks' embeddings; never all similarities at once."""
+    items, all_pairs = len(pairs.images) + len(pairs.image_of_caption), len(pairs.images) * len(pairs.image_of_caption)
+    embeddings, block = 2 * len(NAMES) * items * dim * 4, 8 * TILE_IMAGES * TILE_CAPTIONS  # and the ensemble's
+    if embeddings > LARGE:
+        log.info(
+            "%s: %.1f GiB of embeddings; ranks are counted in blocks of %d MiB (all similarities at once: %.1f GiB)",
+            pairs.name, embeddings / 2**30, block >> 20, 4 * all_pairs / 2**30,
+        )  # fmt: skip
 
 
 def result_file(folder: RunFolder, split: str, folds: int) -> Path:

@@ -3,10 +3,9 @@
 from datetime import UTC, datetime
 from typing import Any
 
-import torch
-
 from in2r.config import to_dict
 from in2r.data.fingerprint import changed_splits
+from in2r.engine.device import device_name
 from in2r.engine.run import RunFolder, changed_settings, versions
 from in2r.engine.setup import Setup
 from in2r.results.best import Best, epochs_done
@@ -32,7 +31,7 @@ def protocol(folder: RunFolder, setup: Setup, best: Best) -> dict[str, Any]:
         },
         "noise": info["noise"],
         "oracle": config.noise.oracle,
-        "changed_settings": changed_settings(info.get("settings", {}), config),
+        "changed_settings": changed_settings(info["settings"], config),
         "forced": {"training": info.get("forced", []), "now": list(setup.changes)},
         "method": info["method"],
         "method_config": to_dict(config.method),
@@ -45,7 +44,7 @@ def protocol(folder: RunFolder, setup: Setup, best: Best) -> dict[str, Any]:
         "trained": {key: info[key] for key in ("created", "versions", "device", "device_name", "threads")},
         "versions": versions(),
         "device": str(setup.device),
-        "device_name": torch.cuda.get_device_name(setup.device) if setup.device.type == "cuda" else None,
+        "device_name": device_name(setup.device),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }
 

@@ -2,36 +2,28 @@
 
 import csv
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from in2r.classification import auroc
+from in2r.engine.device import use_threads
 from in2r.engine.health import Truth, partition_truth
 from in2r.engine.run import RunFolder
-from in2r.engine.scoring import Partition, estimate_noise_rates, make_partition, score_pairs, settle_loss
+from in2r.engine.scoring import Judgement, judge_pairs, score_pairs
 from in2r.engine.setup import Setup
 from in2r.engine.train import reopen
-from in2r.files import atomic_path, write_json
+from in2r.files import atomic_path, require_writable, write_json
 from in2r.methods import build_method
-from in2r.metrics import auroc, chance_recalls
+from in2r.metrics import chance_recalls
 from in2r.results.best import load_best, require_finished
 from in2r.results.protocol import protocol
 
 RATE_LOSS = "triplet-mean"
 """the loss whose fit is closest to the true noise rate (docs/results.md), whichever one the partition is made from"""
-
-
-@dataclass(frozen=True)
-class _Judgement:
-    """One network's view of all N training pairs."""
-
-    losses: dict[str, Tensor]
-    loss: str
-    """the one that the partition was made from"""
-    partition: Partition
 
 
 def score_run(path: str | Path, *, device: str | None = None, force: bool = False, unfinished: bool = False) -> Path:
@@ -51,9 +43,10 @@ def score_run(path: str | Path, *, device: str | None = None, force: bool = Fals
         The path of scores.csv.
 
     Raises:
-        InputError: no run, an unfinished one, or other data.
+        InputError: no run, an unfinished one, other data, or a folder that cannot be written.
     """
     folder = RunFolder(path).require()
+    require_writable(folder.path)
     if not unfinished:
         require_finished(folder, folder.config().train.epochs)
     setup = reopen(folder, device=device, force=force)
@@ -62,11 +55,12 @@ def score_run(path: str | Path, *, device: str | None = None, force: bool = Fals
     data = replace(data, pairs=torch.arange(len(data.image_of_pair)))  # an oracle run's left out pairs too
     method = build_method(setup.config.method, len(data.pairs))
     judgements = {}
-    for name, encoder in best.encoders.items():
-        losses = score_pairs(encoder, data, method.sample_losses, setup.config.partition, setup.config.train.seed)
-        config = settle_loss(losses, setup.config.partition)
-        partition = make_partition(losses[config.loss], data.pairs, len(data.pairs), config)
-        judgements[name] = _Judgement(losses, config.loss, partition)
+    # whatever training took: a pair is judged by all that is in it, and by the loss that fits how much noise there is
+    config = replace(setup.config.partition, augmented=False, loss="auto")
+    with use_threads(setup.config):
+        for name, encoder in best.encoders.items():
+            losses = score_pairs(encoder, data, method.sample_losses, config, setup.config.train.seed)
+            judgements[name] = judge_pairs(losses, data.pairs, len(data.pairs), config)
     file = folder.path / "scores.csv"
     _write_table(file, setup, data.image_of_pair, judgements)
     summary = {
@@ -86,11 +80,11 @@ def _chance(setup: Setup) -> float:
     return chance_recalls(dev.image_of_caption, len(dev.images))["rsum"]
 
 
-def _mean(judgements: dict[str, _Judgement]) -> Tensor:
+def _mean(judgements: dict[str, Judgement]) -> Tensor:
     return torch.stack([judgement.partition.clean_prob for judgement in judgements.values()]).mean(0)
 
 
-def _worst_first(judgements: dict[str, _Judgement]) -> Tensor:
+def _worst_first(judgements: dict[str, Judgement]) -> Tensor:
     """Order pairs by clean probability, and where that is equal by the loss behind it."""
     loss = next(iter(judgements.values())).loss
     losses = torch.stack([judgement.losses[loss] for judgement in judgements.values()]).mean(0)
@@ -98,7 +92,7 @@ def _worst_first(judgements: dict[str, _Judgement]) -> Tensor:
     return by_loss[torch.argsort(_mean(judgements)[by_loss], stable=True)]
 
 
-def _write_table(file: Path, setup: Setup, image_of_pair: Tensor, judgements: dict[str, _Judgement]) -> None:
+def _write_table(file: Path, setup: Setup, image_of_pair: Tensor, judgements: dict[str, Judgement]) -> None:
     train = setup.train
     figures: dict[str, list[float]] = {"clean_prob": _mean(judgements).tolist()}
     for name, judgement in judgements.items():
@@ -118,19 +112,17 @@ def _write_table(file: Path, setup: Setup, image_of_pair: Tensor, judgements: di
             writer.writerow([pair, train.image_ids[images[pair]], *shown, places[pair], caption])
 
 
-def _summary(judgements: dict[str, _Judgement], setup: Setup) -> dict[str, Any]:
-    config = setup.config.partition
-    found = {name: estimate_noise_rates(judgement.losses, config) for name, judgement in judgements.items()}
-    rates = {name: by_loss[f"estimated_noise_rate_{RATE_LOSS}"] for name, by_loss in found.items()}
+def _summary(judgements: dict[str, Judgement], setup: Setup) -> dict[str, Any]:
+    rates = {name: judgement.noise_rates[RATE_LOSS] for name, judgement in judgements.items()}
     return {
         "pairs": len(setup.train.image_of_caption),
         "loss": " and ".join(dict.fromkeys(judgement.loss for judgement in judgements.values())),
         "estimated_noise_rate": {**rates, "mean": sum(rates.values()) / len(rates)},
-        "networks": {name: {**judgement.partition.figures, **found[name]} for name, judgement in judgements.items()},
+        "networks": {name: judgement.figures() for name, judgement in judgements.items()},
     }
 
 
-def _measure(judgements: dict[str, _Judgement], setup: Setup) -> dict[str, Any] | None:
+def _measure(judgements: dict[str, Judgement], setup: Setup) -> dict[str, Any] | None:
     """Compare with the injected noise, where there is any."""
     if setup.noise is None:
         return None

@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from in2r.data.scene_drawing import SIDE, Pixels, draw_scene, paint
+from in2r.data.scenes.drawing import SIDE, Pixels, draw_scene, paint
 from in2r.seeds import derive
 
 REGIONS = 10

@@ -7,7 +7,7 @@ says some of: where a thing is, how two lie to each other, what the background i
 import random
 from dataclasses import dataclass
 
-from in2r.data.scene_drawing import SIDE, Scene, Thing, overlap
+from in2r.data.scenes.drawing import SIDE, Scene, Thing, overlap
 
 WORDS = (6, 20)  # fewest and most words of a caption
 

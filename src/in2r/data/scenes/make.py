@@ -11,9 +11,9 @@ import numpy as np
 from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 
-from in2r.data.scene_captions import caption_scene
-from in2r.data.scene_drawing import SIDE, Pixels, Scene, draw_scene, paint
-from in2r.data.scene_features import DIM, REGIONS, region_features
+from in2r.data.scenes.captions import caption_scene
+from in2r.data.scenes.drawing import SIDE, Pixels, Scene, draw_scene, paint
+from in2r.data.scenes.features import DIM, REGIONS, region_features
 from in2r.errors import InputError
 from in2r.files import atomic_path, require_free_space, write_text
 from in2r.seeds import derive

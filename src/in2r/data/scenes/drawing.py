@@ -1,6 +1,6 @@
 """Scenes: what a drawn picture holds, and its pixels.
 
-Pixels are computed with whole numbers (shapes: see scene_shapes), the same on every platform.
+Pixels are computed with whole numbers (shapes: see `shapes`), the same on every platform.
 """
 
 import random
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from in2r.data.scene_shapes import SHAPES, coverage, texture
+from in2r.data.scenes.shapes import SHAPES, coverage, texture
 
 SIDE = 96  # pixels; a picture is SIDE × SIDE
 

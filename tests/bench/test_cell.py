@@ -1,0 +1,92 @@
+"""One cell: its settings with all places filled in, and the noise index that is drawn for it."""
+
+import shutil
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from in2r.bench.cell import Where, placed_config
+from in2r.bench.folder import GridFolder
+from in2r.bench.grid_file import expand
+from in2r.engine.settings import RunConfig
+
+SETTINGS = {
+    "preset": "paper",
+    "data": {"path": "tiny", "caption_vectors": "vecs"},
+    "noise": {"level": "caption", "ratio": 0.4},
+}
+
+
+def grid(**more: Any) -> dict[str, Any]:
+    return {"settings": deepcopy(SETTINGS), "groups": {"rows": {"axes": {"row": {"all": {}}}}}, **more}
+
+
+def placed(values: dict[str, Any], folder: Path, root: Path) -> list[RunConfig]:
+    """Return the settings of all cells as they are run."""
+    return [placed_config(GridFolder(folder), cell, Where(str(root))) for cell in expand(values).cells]
+
+
+def test_foreign_index_files_are_named_by_ratio_and_seed(data_root: Path, tmp_path: Path) -> None:
+    values = grid(seeds=[4])
+    values["settings"]["noise"]["index"] = "files/{level}_{ratio}_{seed}_{other}.npy"
+    values["settings"]["data"]["vocabulary"] = "words.json"
+    [cell] = expand(values).cells
+    config = placed_config(GridFolder(tmp_path / "grid"), cell, Where(str(data_root)))
+    assert config.noise.index == str(data_root / "files" / "caption_0.4_4_{other}.npy")
+    assert config.data.vocabulary == str(data_root / "words.json")
+    assert config.data.path == str(data_root / "tiny")
+
+
+def test_data_folders_of_one_name_have_noise_of_their_own(data_root: Path, tmp_path: Path) -> None:
+    values = grid()
+    files = []
+    for root in ("here", "there"):
+        (tmp_path / root).mkdir()
+        (tmp_path / root / "tiny").symlink_to(data_root / "tiny")
+        values["settings"]["data"]["path"] = f"{root}/tiny"
+        [cell] = expand(values).cells
+        files.append(placed_config(GridFolder(tmp_path / "grid"), cell, Where(str(tmp_path))).noise.index)
+    level, ratio = values["settings"]["noise"]["level"], values["settings"]["noise"]["ratio"]
+    assert files[0] != files[1]
+    assert all(Path(str(file)).name.startswith("tiny-") for file in files)
+    assert all(str(file).endswith(f"_{level}_{ratio:g}_s0.npy") for file in files)
+
+
+def make_table(folder: Path, images: int = 40) -> None:
+    """Write a pair table without a split column; its images have 1, 2, 3, 1, ... captions."""
+    folder.mkdir(exist_ok=True)
+    np.save(folder / "images.npy", np.ones((images, 1, 4), np.float32))
+    rows = [f"{image}\tcaption\n" for image in range(images) for _ in range(1 + image % 3)]
+    (folder / "pairs.tsv").write_text("image\tcaption\n" + "".join(rows))
+
+
+def test_noise_is_drawn_where_captions_are_vectors_only(data_root: Path, tmp_path: Path) -> None:
+    shutil.copytree(data_root / "tiny", tmp_path / "tiny")
+    for file in (tmp_path / "tiny").glob("*_caps.txt"):
+        file.unlink()
+    files = [placed(grid(), tmp_path / name, root)[0].noise.index for name, root in (("a", data_root), ("b", tmp_path))]
+    with_texts, without = (np.load(str(file)) for file in files)
+    np.testing.assert_array_equal(with_texts, without)
+
+
+def test_each_split_that_is_drawn_has_noise_of_its_own(tmp_path: Path) -> None:
+    make_table(tmp_path / "tiny")
+    values = grid(groups={"rows": {"axes": {"data.split_seed": [0, 1]}}})
+    values["settings"]["data"] = {"path": "tiny"}
+    first, second = (config.noise.index for config in placed(values, tmp_path / "grid", tmp_path))
+    assert first is not None
+    assert Path(first).name == "tiny_caption_0.4_s0.npy"  # as ever where nothing else is asked
+    assert first != second
+    assert len(np.load(str(first))) != len(np.load(str(second)))
+
+
+def test_each_layout_of_a_folder_has_noise_of_its_own(data_root: Path, tmp_path: Path) -> None:
+    shutil.copytree(data_root / "tiny", tmp_path / "tiny")
+    make_table(tmp_path / "tiny")
+    values = grid(groups={"rows": {"axes": {"data.layout": ["precomp", "table"]}}})
+    values["settings"]["data"] = {"path": "tiny"}
+    sizes = [len(np.load(str(config.noise.index))) for config in placed(values, tmp_path / "grid", tmp_path)]
+    assert sizes[0] == 60  # 12 images × 5
+    assert sizes[1] != 60
