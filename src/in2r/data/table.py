@@ -9,7 +9,7 @@ data.json            optional, other names of files and columns
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -159,21 +159,21 @@ class TableSource:
             if self._ids is None
             else "an id of image_ids.txt"
         )
-        faults = Faults()
-        for line, image in zip(self._lines, images, strict=True):
-            if image not in row_of:
-                faults.add(f"{self._layout.table}: line {line}: image {image!r}; expected {expected}")
-        faults.settle()
+        self._require_known("image", images, row_of, expected)
         return np.array([row_of[image] for image in images], dtype=np.int64)
 
     def _read_split(self, given: list[str]) -> NDArray[np.int64]:
         number_of = {name: SPLITS.index(OTHER_NAMES.get(name, name)) for name in [*SPLITS, *OTHER_NAMES]}
-        faults = Faults()
-        for line, name in zip(self._lines, given, strict=True):
-            if name not in number_of:
-                faults.add(f"{self._layout.table}: line {line}: split {name!r}; expected {', '.join(SPLITS)}")
-        faults.settle()
+        self._require_known("split", given, number_of, ", ".join(SPLITS))
         return np.array([number_of[name] for name in given], dtype=np.int64)
+
+    def _require_known(self, what: str, values: Sequence[str], known: Container[str], expected: str) -> None:
+        """Refuse rows with an unknown value, all of them named by line."""
+        faults = Faults()
+        for line, value in zip(self._lines, values, strict=True):
+            if value not in known:
+                faults.add(f"{self._layout.table}: line {line}: {what} {value!r}; expected {expected}")
+        faults.settle()
 
     def _draw_split(self, seed: int, announce: bool) -> NDArray[np.int64]:
         images = np.unique(self._image_rows)
