@@ -345,3 +345,12 @@ def test_public_flickr30k_files_are_read_and_counted(name, moved, orphans):
     assert statistics["permutation"]
     with pytest.raises(InputError, match="realised"):
         load_index(SHARED / f"flickr30k_{name}.npy", own, ratio=ratio / 2)
+
+
+def test_an_index_in_which_nothing_moved_is_not_taken_for_noise(tmp_path, caplog):
+    own = np.arange(72) // 3  # 24 images
+    np.save(tmp_path / "n.npy", own)
+    with pytest.raises(InputError, match=r"realised 0\.0000, declared 0\.2"):
+        load_index(tmp_path / "n.npy", own, level="caption", ratio=0.2)
+    load_index(tmp_path / "n.npy", own, level="image", ratio=0.2)  # four of 24 images may all get their own captions
+    assert "nothing moved, though 0.2 was asked for" in caplog.text

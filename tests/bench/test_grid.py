@@ -182,3 +182,16 @@ def test_a_key_that_stands_twice_is_refused(tmp_path: Path) -> None:
     file.write_text("groups:\n  a: {axes: {x: {y: {}}}}\n  a: {axes: {x: {z: {}}}}\n")
     with pytest.raises(InputError, match=r"`a` stands twice.*line 3"):
         read_grid(file)
+
+
+def test_an_axis_of_switches_and_of_any_text() -> None:
+    axes = {"method.mask_same_image": [True, False], "method.memory_size": [None, 50], "data.path": ["😀", "a #1"]}
+    grid = expand({"groups": {"a": {"axes": axes}}})
+    assert [row.labels for row in grid.groups[0].rows][:3] == [
+        ("true", "null", "😀"),
+        ("true", "null", "a #1"),
+        ("true", "50", "😀"),
+    ]
+    first, last = (cell_config(cell) for cell in (grid.cells[0], grid.cells[-1]))
+    assert (first.method.mask_same_image, first.method.memory_size, first.data.path) == (True, None, "😀")  # type: ignore[union-attr]
+    assert (last.method.mask_same_image, last.method.memory_size, last.data.path) == (False, 50, "a #1")  # type: ignore[union-attr]

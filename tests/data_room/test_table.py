@@ -232,7 +232,7 @@ def test_faults_are_named_by_file_and_line(tmp_path, change, message):
     [
         ("{", r"pairs.jsonl: line 2 is not JSON"),
         ("[1]", r"pairs.jsonl: line 2 is not an object like"),
-        ('{"image": "a", "text": "x"}', r"pairs.jsonl line 2: no column 'caption'; found 'image', 'text'"),
+        ('{"image": "a", "text": "x"}', r"pairs.jsonl: line 2: no column 'caption'; found 'image', 'text'"),
         ('{"image": "a", "caption": "x"}', r"line 2 has the columns \['image', 'caption'\], the first line"),
     ],
 )

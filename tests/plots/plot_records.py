@@ -14,7 +14,15 @@ from in2r.config import to_dict
 from in2r.plots.sources import RunLog
 
 ROWS = ("A", "B", "ensemble")
-NOISE = {"level": "caption", "nominal": 0.4, "realised": 0.4, "seed": 0, "sha256": "f" * 64, "oracle": False}
+NOISE = {
+    "file": "n.npy",
+    "level": "caption",
+    "nominal": 0.4,
+    "realised": 0.4,
+    "seed": 0,
+    "sha256": "f" * 64,
+    "oracle": False,
+}
 
 
 def mixture(**changes: Any) -> dict[str, Any]:

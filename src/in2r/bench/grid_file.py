@@ -137,7 +137,11 @@ def _points(axis: str, found: Any, place: str) -> dict[str, Mapping[str, Any]]:
     """Return label → settings: a list of values of the key that the axis is named after, or labelled settings."""
     place = f"{place}, axis {axis}"
     if isinstance(found, list) and found:
-        named = [(_label(value, place), parse_overrides([f"{axis}={json.dumps(value)}"], RunConfig)) for value in found]
+        named = []
+        for value in found:
+            text = json.dumps(value, ensure_ascii=False, default=str)
+            label = text if value is None or isinstance(value, bool) else _label(value, place)
+            named.append((label, parse_overrides([f"{axis}={text}"], RunConfig)))
     elif isinstance(found, Mapping) and found:
         named = [(_label(label, place), _lay({}, point, f"{place}, {label}")) for label, point in found.items()]
     else:

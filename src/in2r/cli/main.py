@@ -125,6 +125,9 @@ class _Output(io.FileIO):
             return super().write(data)
         except BrokenPipeError:
             return len(data)
+        except OSError as error:
+            error.filename = "standard output"
+            raise
 
 
 @contextmanager

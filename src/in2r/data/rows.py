@@ -147,7 +147,7 @@ def _read_jsonl(path: Path, required: list[str], optional: list[str]) -> Rows:
             continue
         try:
             record = _json_object(path, number, line)
-            chosen = _choose(Path(f"{path} line {number}"), list(record), required, optional)
+            chosen = _choose(Path(f"{path}: line {number}"), list(record), required, optional)
             if columns and list(columns) != chosen:
                 raise InputError(f"{path}: line {number} has the columns {chosen}, the first line {list(columns)}")
             row = {name: _text(record[name], f"{path}: line {number}: {name}") for name in chosen}

@@ -28,7 +28,9 @@ _INFO = {
     "created": str, "versions": {str: str}, "device": str, "device_name": (str, None), "threads": int,
     "seed": int, "method": str,
     "data": {"path": str, "fingerprint": {"hash": str, "splits": {str: {"hash": str}}}},
-    "noise": ({"level": str, "nominal": (float, None), "realised": float, "sha256": str, "oracle": bool}, None),
+    "noise": (
+        {"file": str, "level": str, "nominal": (float, None), "realised": float, "sha256": str, "oracle": bool}, None,
+    ),
     "vocabulary": ({"hash": str, "words": int}, None),
     "word_vectors": ({"sha256?": str}, None),
     "plan": {"epoch_seconds": [float]},

@@ -73,11 +73,15 @@ def restore(trainer: "Trainer", path: Path, tensors: dict[str, Tensor], meta: di
     trainer.began_as = meta["began_as"]
     trainer.means = Means(meta["means"])
     now = versions() | computed_on(trainer.device, trainer.nets["A"].encoder.precision)
-    _warn_of_another_machine(path, meta["versions"] | meta["computed_on"], now)
+    before = meta["versions"] | meta["computed_on"]
+    if trainer.epoch < trainer.config.train.epochs:
+        _warn_of_another_machine(path, before, now)
 
 
 def _warn_of_another_machine(path: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
     """Say what the next steps round otherwise by than those before the checkpoint."""
     changed = [f"{name} ({before.get(name)}, now {value})" for name, value in now.items() if before.get(name) != value]
     if changed:
-        log.warning("%s: written with another %s; the run goes on, but not bit-identically", path, ", ".join(changed))
+        log.warning(
+            "%s: computed otherwise now: %s; the run goes on, but not bit-identically", path, ", ".join(changed)
+        )

@@ -15,8 +15,9 @@ from in2r.noise.index import Index, Level, NoiseIndex, check_level, check_ratio,
 
 TOLERANCE = 0.02
 """by how much the realised share may stay below the declared one (fixed points are not removed)"""
-FIXED_IMAGES = 5
-"""and by how many images more: about one is expected to get its own captions back, whatever the size of the data"""
+FIXED_IMAGES = {"caption": 3, "image": 5}
+"""and by how many images more: one is expected to get its own captions back, whatever the size of the data, at caption
+level by single captions"""
 ALIKE_BY_CHANCE = 10
 log = logging.getLogger(__name__)
 
@@ -76,7 +77,9 @@ def load_index(
         check_level(level)
         noise = _declare_level(file, noise, level)
     if ratio is not None:
-        noise = _declare_ratio(file, noise, ratio)
+        noise = _declare_ratio(file, noise, ratio, level)
+    if noise.nominal and noise.clean.all():
+        log.warning("%s: nothing moved, though %g was asked for: too few captions", file, noise.nominal)
     if not noise.statistics()["permutation"]:
         log.warning("%s: not a permutation: some images stand beside more captions than before", file)
     return noise
@@ -141,7 +144,7 @@ def _declare_record(file: Path, noise: NoiseIndex, record: dict[str, Any]) -> No
     if record["ratio"] is None:
         return noise
     try:
-        return _declare_ratio(file, noise, record["ratio"])
+        return _declare_ratio(file, noise, record["ratio"], None)
     except InputError as error:
         raise InputError(f"{file}, by its record {name}: {str(error).removeprefix(f'{file}: ')}") from None
 
@@ -165,16 +168,19 @@ def _declare_level(file: Path, noise: NoiseIndex, level: Literal["caption", "ima
     return replace(noise, level=found)
 
 
-def _declare_ratio(file: Path, noise: NoiseIndex, ratio: float) -> NoiseIndex:
+def _declare_ratio(file: Path, noise: NoiseIndex, ratio: float, level: str | None) -> NoiseIndex:
     """Compare with what a draw moves: at most `ratio`, fewer by its fixed points (about one image)."""
     check_ratio(ratio)
     statistics = noise.statistics()
     images, realised = statistics["images"], statistics["realised"]
-    if noise.nominal is not None and abs(noise.nominal - ratio) > 1e-9:
-        made = f"its record says {noise.nominal:g}"
-        raise InputError(f"{file}: realised {realised:.4f}, declared {ratio:g}; {made}")
+    if noise.nominal is not None:  # by a record, with which the index was compared already
+        if abs(noise.nominal - ratio) > 1e-9:
+            made = f"its record says {noise.nominal:g}"
+            raise InputError(f"{file}: realised {realised:.4f}, declared {ratio:g}; {made}")
+        return noise
     # at image level the ratio is one of images, which differs from that of captions where their counts differ
     share = statistics["images_moved"] / images if noise.level == "image" else realised
-    if not ratio - TOLERANCE - FIXED_IMAGES / images <= share <= ratio + 1 / images:
+    fixed = FIXED_IMAGES["caption" if "caption" in (level, noise.level) else "image"]
+    if not ratio - TOLERANCE - fixed / images <= share <= ratio + 1 / images:
         raise InputError(f"{file}: realised {share:.4f}, declared {ratio:g}; give the ratio it was made with")
     return replace(noise, nominal=ratio)
