@@ -381,3 +381,10 @@ def test_the_time_left_of_a_resumed_run_is_by_what_it_did_itself() -> None:
     terminal = Terminal(Console(file=printed, width=80), foretold=(10.0, 10.0, 40.0))
     terminal.record(ended(2, 20.0))
     assert printed.getvalue().endswith("20 s, 80 s left\n")
+
+
+def test_a_plan_of_no_time_foretells_none() -> None:
+    printed = io.StringIO()
+    terminal = Terminal(Console(file=printed, width=80), foretold=(0.0, 1.0))
+    terminal.record(ended(1, 2.0))
+    assert printed.getvalue().endswith("100.0  2 s\n")

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from in2r.bench.grid import Cell, cell_config
 from in2r.config import to_dict
 from in2r.engine.settings import RunConfig
-from in2r.methods import ENDLESS, build_method
+from in2r.engine.train import ends_within_warmup
+from in2r.methods import build_method
 
 
 def warmup_key(config: RunConfig) -> str | None:
@@ -28,14 +29,14 @@ def without_cotraining(cells: Sequence[Cell]) -> str:
     found = {}
     for cell in cells:
         config = cell_config(cell)
-        method, epochs = build_method(config.method, 1), config.train.epochs
-        if method.needs_partition(ENDLESS) and not method.needs_partition(epochs - 1):
-            found[cell.name] = f"train.epochs={epochs} ends within method.warmup_epochs={method.warmup()[0]}"
+        why = ends_within_warmup(build_method(config.method, 1), config.train.epochs)
+        if why:
+            found[cell.name] = why
     if not found:
         return ""
     name, why = next(iter(found.items()))
     count = f"{len(found)} of {len(cells)} cells"
-    return f"no co-training in {count}, such as {name}: {why}, so no pair is judged or rectified"
+    return f"no co-training in {count}, such as {name}: {why}"
 
 
 def warmup_epochs(cell: Cell) -> int:

@@ -113,10 +113,10 @@ class Terminal:
         """Say how long the other epochs will take: as the plan has it, times how true it was so far."""
         ended = record["epoch"]
         left = sum(self._foretold[ended:])
-        if not left:
-            return ""
         self._took[ended] = record["seconds"]
-        foretold = sum(self._foretold[epoch - 1] for epoch in self._took)
+        foretold = sum(self._foretold[epoch - 1] for epoch in self._took) if left else 0.0
+        if not foretold:
+            return ""
         return f", {duration(left * sum(self._took.values()) / foretold)} left"
 
     def close(self) -> None:

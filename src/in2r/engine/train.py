@@ -17,7 +17,7 @@ from in2r.engine.run import RunFolder, changed_settings
 from in2r.engine.settings import RunConfig
 from in2r.engine.setup import Setup, open_setup
 from in2r.errors import InputError
-from in2r.methods import ENDLESS
+from in2r.methods import ENDLESS, Method
 from in2r.noise import save_index
 
 log = logging.getLogger(__name__)
@@ -74,19 +74,19 @@ def start_run(
         if on_plan is not None:
             on_plan(plan)
         warn_of_full_disk(plan, folder.path)
-        _warn_without_cotraining(trainer)
+        why = ends_within_warmup(trainer.method, config.train.epochs)
+        if why:
+            log.warning("no co-training: %s", why)
         trainer.run()
     return folder
 
 
-def _warn_without_cotraining(trainer: Trainer) -> None:
-    """Say that a run will be over before its method tells pairs apart."""
-    partitions, epochs = trainer.method.needs_partition, trainer.config.train.epochs
-    if partitions(ENDLESS) and not partitions(epochs - 1):
-        log.warning(
-            "no co-training: train.epochs=%d ends within method.warmup_epochs=%d, so no pair is judged or rectified",
-            epochs, trainer.method.warmup()[0],
-        )  # fmt: skip
+def ends_within_warmup(method: Method, epochs: int) -> str:
+    """Say why a run is over before its method tells pairs apart; nothing where it is not, or where it never does."""
+    if not method.needs_partition(ENDLESS) or method.needs_partition(epochs - 1):
+        return ""
+    warmup, _ = method.warmup()
+    return f"train.epochs={epochs} ends within method.warmup_epochs={warmup}, so no pair is judged or rectified"
 
 
 def resume_run(path: str | Path, display: Display | None = None, *, force: bool = False) -> RunFolder:

@@ -18,7 +18,7 @@ from in2r.engine.run import RunFolder
 from in2r.engine.setup import Setup
 from in2r.engine.train import reopen
 from in2r.errors import InputError
-from in2r.files import sha256_file
+from in2r.files import require_writable, sha256_file
 from in2r.results.best import load_best
 from in2r.seeds import numpy_generator
 
@@ -67,6 +67,7 @@ def sample_embeddings(
         tensors, about = kept
         if best in (None, about.pop("best")):  # None: the weights were not taken along with the record
             return Embeddings(tensors["images"], tensors["texts"], about)
+    require_writable(folder.path)
     setup = reopen(folder, device=device, force=force)
     with use_threads(setup.config):
         tensors, about = _encode(folder, setup, split)
