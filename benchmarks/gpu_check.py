@@ -28,7 +28,7 @@ from sides import Ours, different_images
 from timing import device, device_mb, machine, new_file, positive, seconds
 from workload import SIZES, Workload
 
-from in2r.engine.run import versions
+from in2r.runs.folder import versions
 
 LOSS_TOLERANCE = 1e-4
 GRADIENT_TOLERANCE = 1e-2

@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from workload import CAPTIONS, Size
 
-from in2r.engine.settings import load_config
-from in2r.engine.train import start_run
-from in2r.noise import draw_noise, save_index
+from in2r.data.noise import draw_noise, save_index
 from in2r.results import evaluate_run
+from in2r.runs.settings import load_config
 from in2r.seeds import numpy_generator
+from in2r.training.train import start_run
 
 THINGS, SHOWN, NAMED = 60, 5, 4
 NOISE = 0.4

@@ -15,13 +15,13 @@ from torch.nn import functional
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence, pad_sequence
 from workload import Workload
 
-from in2r.data.tokenizer import tokenize
-from in2r.data.vocabulary import Vocabulary
-from in2r.encoders import DualEncoder
-from in2r.layers import MLP
+from in2r.data.text.tokenizer import tokenize
+from in2r.data.text.vocabulary import Vocabulary
+from in2r.layers.mlp import MLP
+from in2r.layers.pooling import GPO
 from in2r.losses import rectification_loss, sce_loss, soft_target, triplet_loss
 from in2r.methods.in2r import In2rConfig
-from in2r.pooling import GPO
+from in2r.models.dual import DualEncoder
 
 CAPTIONS_PER_IMAGE = 5
 

@@ -14,13 +14,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from in2r.encode import encode_images, encode_texts
-from in2r.engine.run import RunFolder
-from in2r.engine.scoring import judge_pairs, score_pairs
-from in2r.engine.train import reopen
 from in2r.errors import InputError
 from in2r.methods import build_method
+from in2r.models.encode import encode_images, encode_texts
 from in2r.results.best import load_best
+from in2r.runs.folder import RunFolder
+from in2r.training.scoring import judge_pairs, score_pairs
+from in2r.training.train import reopen
 
 QUERIES = 1000
 

@@ -16,9 +16,9 @@ from timing import compare, device_mb, in_turns, operators, seconds
 from torch import Tensor, nn
 from workload import CAPTIONS, CLEAN, Size, Workload, embeddings
 
-from in2r.encode import encode_images, encode_texts
-from in2r.engine.order import EpochOrder
 from in2r.metrics import ranks_from_embeddings, ranks_from_similarity
+from in2r.models.encode import encode_images, encode_texts
+from in2r.training.order import EpochOrder
 
 FOUND = 10
 """items that a retrieval returns"""

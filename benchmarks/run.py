@@ -19,8 +19,8 @@ from rows import STEPS, Rows, peak_memory
 from timing import device, machine, new_file, positive
 from workload import SIZES, Workload
 
-from in2r.engine.device import hold_freed_memory
-from in2r.engine.run import versions
+from in2r.device import hold_freed_memory
+from in2r.runs.folder import versions
 
 RESULTS = Path(__file__).parent / "results"
 GROUPS = ("step", "partition", "validation", "ranks", "retrieval", "epoch")

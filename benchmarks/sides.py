@@ -9,17 +9,17 @@ from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 from workload import CAPTIONS, DROP, Workload
 
-from in2r.engine.device import resolve_precision
-from in2r.engine.evaluation import evaluate_split
-from in2r.engine.health import Means, record_step
-from in2r.engine.order import EpochOrder
-from in2r.engine.scoring import judge_pairs, score_pairs
-from in2r.engine.settings import PartitionConfig
+from in2r.device import resolve_precision
 from in2r.methods import Batch, Peer
 from in2r.methods.in2r import In2r
 from in2r.metrics import recalls_from_ranks
 from in2r.partition import fit_two_gaussians
+from in2r.runs.settings import PartitionConfig
 from in2r.seeds import numpy_generator, torch_generator
+from in2r.training.evaluation import evaluate_split
+from in2r.training.health import Means, record_step
+from in2r.training.order import EpochOrder
+from in2r.training.scoring import judge_pairs, score_pairs
 
 RATE = 5e-4
 CLIP = 2.0

@@ -12,9 +12,9 @@ import torch
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
-from in2r.engine.device import device_name, resolve_device
-from in2r.engine.run import versions
+from in2r.device import device_name, resolve_device
 from in2r.errors import InputError
+from in2r.runs.folder import versions
 
 Call = Callable[[], Any]
 TOP = 10

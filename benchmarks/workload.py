@@ -9,14 +9,14 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from in2r.build import Inputs, ModelConfig, build_encoder
 from in2r.data.features import Features
 from in2r.data.pairs import PairSet
-from in2r.data.vocabulary import SPECIALS, PackedTokens, Vocabulary
-from in2r.encoders import DualEncoder
-from in2r.engine.training_data import TrainingData
+from in2r.data.text.vocabulary import SPECIALS, PackedTokens, Vocabulary
 from in2r.methods.in2r import In2rConfig
+from in2r.models.build import Inputs, ModelConfig, build_encoder
+from in2r.models.dual import DualEncoder
 from in2r.seeds import numpy_generator, torch_generator
+from in2r.training.training_data import TrainingData
 
 CAPTIONS = 5
 """per image"""

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from in2r.data.augment import augment_words, drop_regions
-from in2r.data.vocabulary import Vocabulary
+from in2r.data.text.vocabulary import Vocabulary
 
 SIZE, MASK_ID = 50, 7  # <mask> in the middle: random words must step over it
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import precision_score, recall_score, roc_auc_score
 
-from in2r.classification import auroc, precision_recall
+from in2r.metrics import auroc, precision_recall
 
 
 @settings(max_examples=60, deadline=None)

@@ -6,8 +6,8 @@ import pytest
 
 import in2r
 from in2r.cli.main import main
+from in2r.data.noise import load_index
 from in2r.data.pairs import open_data
-from in2r.noise import load_index
 
 SMALL = ["--images", "40", "--epochs", "2"]
 

@@ -15,10 +15,10 @@ from rich.table import Table
 
 import in2r
 from in2r.cli import encode, evaluate, score
-from in2r.engine.run import RunFolder
-from in2r.engine.train import reopen
 from in2r.errors import InputError
 from in2r.results import export_model
+from in2r.runs.folder import RunFolder
+from in2r.training.train import reopen
 from tiny_run import make_data, make_noise, train
 
 

@@ -16,9 +16,9 @@ import in2r
 from in2r.cli import main as cli
 from in2r.cli import train
 from in2r.cli.show import Terminal
-from in2r.engine.residency import Residency
-from in2r.engine.run import RunFolder
-from in2r.engine.settings import load_config
+from in2r.runs.folder import RunFolder
+from in2r.runs.settings import load_config
+from in2r.training.residency import Residency
 from tiny_run import make_data
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(in2r.__file__).parents[1])}

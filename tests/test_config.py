@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from in2r.config import merge, parse_overrides, presets, read_yaml, to_dict
-from in2r.engine.settings import RunConfig, load_config, resolve
 from in2r.errors import InputError
 from in2r.methods.in2r import In2rConfig
 from in2r.methods.plain import SceConfig, TripletConfig
+from in2r.runs.settings import RunConfig, load_config, resolve
 
 
 def fault(**sections: object) -> str:

@@ -12,17 +12,17 @@ import numpy as np
 import pytest
 import torch
 
-from in2r.build import Inputs, ModelConfig, build_encoder
 from in2r.cli.main import build_parser
 from in2r.config import presets
-from in2r.data.vocabulary import Vocabulary
-from in2r.engine.run import RunFolder
-from in2r.engine.settings import RunConfig, load_config
-from in2r.engine.train import reopen
+from in2r.data.text.vocabulary import Vocabulary
 from in2r.files import read_json
 from in2r.methods import METHODS
-from in2r.model import save_model
+from in2r.models.build import Inputs, ModelConfig, build_encoder
+from in2r.models.folder import save_model
 from in2r.results import evaluate_run, export_model, score_run
+from in2r.runs.folder import RunFolder
+from in2r.runs.settings import RunConfig, load_config
+from in2r.training.train import reopen
 from tiny_run import make_data, make_noise, train
 
 CHECKOUT = Path(__file__).resolve().parent.parent

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from in2r.dropout import Dropout
+from in2r.layers.dropout import Dropout
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.3, 0.5, 0.95])

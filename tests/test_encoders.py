@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from in2r.encoders import DualEncoder, RegionEncoder, VectorEncoder, WordEncoder
-from in2r.layers import Centering, unit_norm
+from in2r.layers.mlp import Centering, unit_norm
+from in2r.models.dual import DualEncoder
+from in2r.models.encoders import RegionEncoder, VectorEncoder, WordEncoder
 
 REFERENCE = {k: torch.from_numpy(v) for k, v in np.load(Path(__file__).parent / "data" / "encoders.npz").items()}
 LOOSE = {"rtol": 1e-5, "atol": 1e-6}
@@ -210,8 +211,8 @@ def dual(center=False):
 
 def test_dual_encoder_uses_each_side_for_its_own():
     model = dual().eval()
-    assert torch.equal(model.encode_images(REGIONS, REGION_MASK), model.image(REGIONS, REGION_MASK))
-    assert torch.equal(model.encode_texts(WORDS, WORD_MASK), model.text(WORDS, WORD_MASK))
+    assert torch.equal(model.encode_images(REGIONS, REGION_MASK).vector, model.image(REGIONS, REGION_MASK))
+    assert torch.equal(model.encode_texts(WORDS, WORD_MASK).vector, model.text(WORDS, WORD_MASK))
 
 
 def test_dual_encoder_refuses_two_dimensions():
@@ -243,8 +244,10 @@ def test_centred_embeddings_do_not_depend_on_the_batch_in_evaluation():
     ]:
         together = encode(values, mask)
         for i in range(len(values)):
-            torch.testing.assert_close(encode(values[i : i + 1], mask[i : i + 1])[0], together[i], **LOOSE)
+            torch.testing.assert_close(
+                encode(values[i : i + 1], mask[i : i + 1]).vector[0], together.vector[i], **LOOSE
+            )
     assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
     plain = unit_norm(model.image(REGIONS, REGION_MASK) - model.image_center.running_mean)
-    torch.testing.assert_close(model.encode_images(REGIONS, REGION_MASK), plain)
+    torch.testing.assert_close(model.encode_images(REGIONS, REGION_MASK).vector, plain)
     assert model.text_center.running_mean.ne(0).all()

@@ -12,11 +12,12 @@ import pytest
 import torch
 
 import in2r
-from in2r.build import Inputs, ModelConfig, build_encoder
-from in2r.data.vocabulary import Vocabulary
-from in2r.encoders import DualEncoder
+from in2r.data.text.vocabulary import Vocabulary
 from in2r.errors import InputError
-from in2r.model import RetrievalModel, save_model
+from in2r.models.build import Inputs, ModelConfig, build_encoder
+from in2r.models.dual import DualEncoder
+from in2r.models.folder import save_model
+from in2r.models.retrieval import RetrievalModel
 
 WORDS = Vocabulary.build(["a red dog runs", "two cats sit on a mat", "the old man reads"], min_count=1)
 VECTOR_INPUTS = Inputs(8, "vectors", 6)
@@ -82,7 +83,7 @@ def test_ensemble_is_the_mean_of_both_similarities(vectors: Path) -> None:
 def test_equals_the_saved_networks(tmp_path: Path) -> None:
     encoders = save(tmp_path / "m", VECTOR_INPUTS)
     with torch.no_grad():
-        expected = encoders["B"].eval().encode_images(torch.from_numpy(images()))
+        expected = encoders["B"].eval().encode_images(torch.from_numpy(images())).vector
     np.testing.assert_allclose(load(tmp_path / "m", network="B").encode_images(images()), expected, atol=1e-6)
 
 
@@ -127,7 +128,7 @@ def test_tensors_halves_doubles_and_flat_vectors_are_taken(vectors: Path) -> Non
 def test_blocks_make_no_difference(vectors: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = load(vectors)
     whole = model.encode_images(images(7))
-    monkeypatch.setattr("in2r.model.retrieval.BLOCK", 3)
+    monkeypatch.setattr("in2r.models.retrieval.BLOCK", 3)
     out = np.zeros((7, 8), np.float32)
     assert model.encode_images(images(7), out=out) is out
     with pytest.raises(InputError, match=r"`out`: shape \(7, 8\), dtype int64; expected \(7, 8\), float32"):
@@ -311,7 +312,7 @@ def test_sizes_are_compared_before_memory_is_taken(vectors: Path, monkeypatch: p
         built.append(next(encoder.parameters()).device.type)
         return encoder
 
-    monkeypatch.setattr("in2r.model.folder.build_encoder", watched)
+    monkeypatch.setattr("in2r.models.folder.build_encoder", watched)
     change_config(model={"dim": 5})(vectors)
     with pytest.raises(InputError, match="do not fit its settings"):
         load(vectors)
@@ -357,7 +358,7 @@ def test_a_failed_save_leaves_the_older_model(vectors: Path, monkeypatch: pytest
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("in2r.model.folder.write_text", full)
+    monkeypatch.setattr("in2r.models.folder.write_text", full)
     with pytest.raises(InputError, match="No space left on device"):
         save(vectors, WORD_INPUTS)
     np.testing.assert_array_equal(load(vectors).encode_images(images()), before)
@@ -367,14 +368,14 @@ def test_a_failed_save_leaves_the_older_model(vectors: Path, monkeypatch: pytest
 def test_a_save_killed_between_its_two_renames_is_put_right(vectors: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     vectors.rename(vectors.with_name(".vectors.old"))
     (vectors.with_name(".vectors.new")).mkdir()
-    monkeypatch.setattr("in2r.model.folder.write_text", lambda *_: (_ for _ in ()).throw(OSError(28, "full")))
+    monkeypatch.setattr("in2r.models.folder.write_text", lambda *_: (_ for _ in ()).throw(OSError(28, "full")))
     with pytest.raises(InputError, match="an older model stays"):
         save(vectors, WORD_INPUTS)
     assert load(vectors).dim == 8
 
 
 def test_the_package_is_light_to_import() -> None:
-    code = "import in2r, sys; assert not {'torch', 'numpy', 'in2r.model'} & set(sys.modules)"
+    code = "import in2r, sys; assert not {'torch', 'numpy', 'in2r.models'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
     assert in2r.losses.triplet_loss
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from in2r.cli import noise as cli
+from in2r.data.noise import NoiseIndex, draw_noise, load_index, make_index, npy_path, save_index, sidecar_path
 from in2r.errors import InputError
-from in2r.noise import NoiseIndex, draw_noise, load_index, make_index, npy_path, save_index, sidecar_path
 
 FIVE = np.arange(500) // 5  # 100 images × 5 captions
 RAGGED = np.repeat(np.arange(40), np.arange(40) % 4 + 1)  # 1, 2, 3, 4, 1, ... captions

@@ -10,8 +10,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sklearn.mixture import GaussianMixture
 
-from in2r.engine.settings import PartitionConfig
 from in2r.partition import elite, elite_threshold, fit_two_gaussians, split_pairs
+from in2r.runs.settings import PartitionConfig
 
 REFERENCE = np.load(Path(__file__).parent / "data" / "mixture.npz")
 MIXTURES = ["mixed", "mostly_clean", "mostly_noisy"]

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from in2r.pooling import GPO, _sort
+from in2r.layers.pooling import GPO, _sort
 
 REFERENCE = {k: torch.from_numpy(v) for k, v in np.load(Path(__file__).parent / "data" / "gpo.npz").items()}
 

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from in2r.recurrence import bi_gru, pack
+from in2r.layers.recurrence import bi_gru, pack
 
 
 def made(inputs: int = 3, hidden: int = 4, dtype: torch.dtype = torch.float64) -> nn.GRU:

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from in2r.errors import InputError
-from in2r.refiners import GatRefiner, GcnRefiner, GraphRefiner, MeanRefiner, Top1Refiner
+from in2r.layers.refiners import GatRefiner, GcnRefiner, GraphRefiner, MeanRefiner, Top1Refiner
 
 REFERENCE = {k: torch.from_numpy(v) for k, v in np.load(Path(__file__).parent / "data" / "refiner.npz").items()}
 NEIGHBORS = REFERENCE["refiner.in.neighbours"]

@@ -14,14 +14,14 @@ import pytest
 import torch
 
 import in2r
-from in2r.classification import auroc
-from in2r.engine.checkpoint import checkpoints, load_tensors, save_tensors
-from in2r.engine.run import RunFolder
-from in2r.engine.setup import Setup
-from in2r.engine.train import reopen
 from in2r.errors import InputError
-from in2r.metrics import recall_at_k
+from in2r.metrics import auroc, recall_at_k
 from in2r.results import evaluate, evaluate_run, export_model, score_run, scores
+from in2r.runs.checkpoints import checkpoints
+from in2r.runs.folder import RunFolder
+from in2r.tensors import load_tensors, save_tensors
+from in2r.training.setup import Setup
+from in2r.training.train import reopen
 from tiny_run import IMAGES, make_data, make_noise, train
 
 OWN = np.repeat(np.arange(IMAGES["test"]), 5)
@@ -234,7 +234,7 @@ def test_scores_do_not_depend_on_what_the_captions_were(
 
     def reopen_with_another_truth(*args: Any, **more: Any) -> Setup:
         setup = reopen(*args, **more)
-        monkeypatch.setattr("in2r.noise.NoiseIndex.clean", property(lambda self: np.zeros(60, bool)))
+        monkeypatch.setattr("in2r.data.noise.NoiseIndex.clean", property(lambda self: np.zeros(60, bool)))
         return setup
 
     monkeypatch.setattr(scores, "reopen", reopen_with_another_truth)
@@ -345,7 +345,7 @@ def test_an_export_that_is_killed_leaves_no_half_model(
     shutil.rmtree(run / "model", ignore_errors=True)
     killed = RunFolder(tmp_path / "killed")
     with monkeypatch.context() as patch:  # the last file is about to be written: what a kill would leave
-        patch.setattr("in2r.model.folder.write_json", lambda *_: shutil.copytree(run, killed.path))
+        patch.setattr("in2r.models.folder.write_json", lambda *_: shutil.copytree(run, killed.path))
         export_model(RunFolder(run), reopen(RunFolder(run)))
     assert not killed.model.exists()
     export_model(killed, reopen(killed))

@@ -11,11 +11,11 @@ import torch
 from PIL import Image
 
 from in2r.data.pairs import open_data
-from in2r.data.scenes import make_scenes
-from in2r.data.scenes.captions import Mention, _place, _relation, caption_scene
-from in2r.data.scenes.drawing import BACKGROUNDS, COLOURS, SIDE, Scene, Thing, draw_scene, overlap, paint
-from in2r.data.scenes.features import DIM, REGIONS, region_features
-from in2r.data.scenes.shapes import SHAPES, coverage
+from in2r.demo import make_scenes
+from in2r.demo.captions import Mention, _place, _relation, caption_scene
+from in2r.demo.drawing import BACKGROUNDS, COLOURS, SIDE, Scene, Thing, draw_scene, overlap, paint
+from in2r.demo.features import DIM, REGIONS, region_features
+from in2r.demo.shapes import SHAPES, coverage
 from in2r.errors import InputError
 
 

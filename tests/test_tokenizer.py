@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from in2r.data.tokenizer import tokenize
+from in2r.data.text.tokenizer import tokenize
 
 CAPTIONS = Path(__file__).parents[2] / "shared" / "data" / "flickr8k_precomp"
 
@@ -82,7 +82,7 @@ def test_unicode_forms_and_case_do_not_matter():
 
 
 def test_result_is_the_same_in_another_locale():
-    code = r"from in2r.data.tokenizer import tokenize; print(ascii(tokenize('ISTANBUL \xdcber 犬')))"
+    code = r"from in2r.data.text.tokenizer import tokenize; print(ascii(tokenize('ISTANBUL \xdcber 犬')))"
     environment = {**os.environ, "LC_ALL": "tr_TR.UTF-8", "PYTHONHASHSEED": "3"}
     command = [sys.executable, "-X", "utf8=1", "-c", code]
     output = subprocess.run(command, env=environment, capture_output=True, check=True).stdout

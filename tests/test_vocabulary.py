@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from in2r.cli import vocabulary as cli
-from in2r.data.tokenizer import tokenize
-from in2r.data.vocabulary import MAX_WORDS, SPECIALS, PackedTokens, Vocabulary
+from in2r.data.text.tokenizer import tokenize
+from in2r.data.text.vocabulary import MAX_WORDS, SPECIALS, PackedTokens, Vocabulary
 from in2r.errors import InputError
 
 CAPTIONS = ["A dog runs.", "A dog, a cat.", "The cat sleeps", "", "…"]
@@ -45,7 +45,7 @@ def test_special_words_in_a_token_list_are_not_counted_twice():
 
 
 def test_order_does_not_depend_on_the_hash_seed():
-    code = "from in2r.data.vocabulary import Vocabulary as V; print(V.build(['b a d c e f g'] * 2, 1).words)"
+    code = "from in2r.data.text.vocabulary import Vocabulary as V; print(V.build(['b a d c e f g'] * 2, 1).words)"
     other = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"
     environment = {**os.environ, "PYTHONHASHSEED": other}
     output = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=True).stdout

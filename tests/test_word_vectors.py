@@ -3,8 +3,8 @@ import hashlib
 import pytest
 import torch
 
-from in2r.data.vocabulary import SPECIALS, Vocabulary
-from in2r.data.word_vectors import load_word_vectors
+from in2r.data.text.vocabulary import SPECIALS, Vocabulary
+from in2r.data.text.word_vectors import load_word_vectors
 from in2r.errors import InputError
 
 LINES = [

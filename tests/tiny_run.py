@@ -4,10 +4,10 @@ from pathlib import Path
 
 import numpy as np
 
-from in2r.engine.run import RunFolder
-from in2r.engine.settings import load_config
-from in2r.engine.train import start_run
-from in2r.noise import draw_noise, save_index
+from in2r.data.noise import draw_noise, save_index
+from in2r.runs.folder import RunFolder
+from in2r.runs.settings import load_config
+from in2r.training.train import start_run
 
 IMAGES = {"train": 12, "dev": 6, "test": 10}
 WORDS = ["red", "blue", "green", "dog", "cat", "horse", "runs", "sits", "sleeps", "near", "under"]

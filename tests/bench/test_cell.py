@@ -10,7 +10,7 @@ import numpy as np
 from in2r.bench.cell import Where, placed_config
 from in2r.bench.folder import GridFolder
 from in2r.bench.grid_file import expand
-from in2r.engine.settings import RunConfig
+from in2r.runs.settings import RunConfig
 
 SETTINGS = {
     "preset": "paper",

@@ -8,8 +8,8 @@ import pytest
 from in2r.bench import estimate as bench_estimate
 from in2r.bench.cell import Where
 from in2r.bench.folder import GridFolder
-from in2r.engine.plan import Rates
-from in2r.engine.settings import RunConfig, load_config
+from in2r.runs.settings import RunConfig, load_config
+from in2r.training.plan import Rates
 
 SETTINGS = {
     "preset": "paper",

@@ -24,7 +24,7 @@ from in2r.bench.records import Record, write_record
 from in2r.bench.runner import Runner
 from in2r.cli.bench import _Display
 from in2r.cli.main import main
-from in2r.engine.checkpoint import load_tensors
+from in2r.tensors import load_tensors
 from tiny_run import make_noise
 
 pytestmark = pytest.mark.slow

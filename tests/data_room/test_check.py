@@ -12,8 +12,8 @@ from in2r.cli import vocabulary
 from in2r.data.check import check_data
 from in2r.data.convert import KINDS
 from in2r.data.pairs import open_data
-from in2r.engine.settings import DataConfig
 from in2r.errors import InputError
+from in2r.runs.settings import DataConfig
 
 
 def precomp(folder, name, images=4, seed=0):

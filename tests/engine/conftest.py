@@ -30,7 +30,7 @@ def children() -> Any:
     """
     context = multiprocessing.get_context("forkserver")
     # the first optimiser imports torch._dynamo, at length
-    context.set_forkserver_preload(["in2r.engine.train", "torch._dynamo"])
+    context.set_forkserver_preload(["in2r.training.train", "torch._dynamo"])
     return context
 
 

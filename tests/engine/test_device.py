@@ -6,12 +6,12 @@ import sys
 import pytest
 import torch
 
-from in2r.engine.device import resolve_precision
+from in2r.device import resolve_precision
 from in2r.errors import InputError
 
 COUNT = """
 import resource, torch
-from in2r.engine.device import hold_freed_memory
+from in2r.device import hold_freed_memory
 
 def work():
     kept = [torch.ones(megabytes * 2**18) for megabytes in (40, 70, 33, 90)]

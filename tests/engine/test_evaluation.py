@@ -17,15 +17,15 @@ from torch import Tensor
 
 from in2r.data.features import Features
 from in2r.data.pairs import PairSet
-from in2r.data.vocabulary import Vocabulary
-from in2r.engine.checkpoint import checkpoints
-from in2r.engine.device import resolve_device
-from in2r.engine.evaluation import evaluate_split, is_collapsed, mean_pairwise_cosine
-from in2r.engine.run import RunFolder
-from in2r.engine.settings import RunConfig
-from in2r.engine.train import reopen, resume_run, start_run
+from in2r.data.text.vocabulary import Vocabulary
+from in2r.device import resolve_device
 from in2r.errors import InputError
 from in2r.metrics import recall_at_k
+from in2r.runs.checkpoints import checkpoints
+from in2r.runs.folder import RunFolder
+from in2r.runs.settings import RunConfig
+from in2r.training.evaluation import evaluate_split, is_collapsed, mean_pairwise_cosine
+from in2r.training.train import reopen, resume_run, start_run
 
 CPU = torch.device("cpu")
 
@@ -166,7 +166,7 @@ def test_divergence_leaves_the_checkpoint_before_it(
 ) -> None:
     config = settings(data, "paper", "checkpoint.every_steps=3", "train.epochs=2")
     whole = start_run(tmp_path / "whole", config).path
-    from in2r.engine.loop import Trainer
+    from in2r.training.loop import Trainer
 
     def poisoned(trainer: Trainer, *args: object) -> object:
         step, noisy = honest(trainer, *args)

@@ -10,14 +10,15 @@ import torch
 from tiny_engine import outcome, settings
 from torch import Tensor
 
-from in2r.engine import health, loop, networks
-from in2r.engine.checkpoint import checkpoints, load_tensors
-from in2r.engine.health import Means, Truth, distinct_pairs, gradient_norms, partition_truth, record_step
-from in2r.engine.train import start_run
+from in2r.data.noise import NoiseIndex
 from in2r.memory import Neighbors
 from in2r.methods import Batch, Step
-from in2r.noise import NoiseIndex
+from in2r.runs.checkpoints import checkpoints
 from in2r.seeds import derive
+from in2r.tensors import load_tensors
+from in2r.training import health, loop, networks
+from in2r.training.health import Means, Truth, distinct_pairs, gradient_norms, partition_truth, record_step
+from in2r.training.train import start_run
 
 CPU = torch.device("cpu")
 

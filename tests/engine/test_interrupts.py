@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 from tiny_engine import assert_same, settings
 
-from in2r.engine.checkpoint import checkpoints, load_tensors
-from in2r.engine.interrupts import deferred_interrupts
-from in2r.engine.loop import Trainer
-from in2r.engine.run import RunFolder
-from in2r.engine.train import Silent, resume_run, start_run
+from in2r.runs.checkpoints import checkpoints
+from in2r.runs.folder import RunFolder
+from in2r.tensors import load_tensors
+from in2r.training.interrupts import deferred_interrupts
+from in2r.training.loop import Trainer
+from in2r.training.train import Silent, resume_run, start_run
 
 
 @pytest.fixture

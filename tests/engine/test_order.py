@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from in2r.engine.order import EpochOrder
+from in2r.training.order import EpochOrder
 
 
 def order(clean: int, noisy: int, batch: int, *names: str | int, seed: int = 0) -> EpochOrder:

@@ -10,14 +10,14 @@ import pytest
 import torch
 from tiny_engine import settings
 
-from in2r.engine import plan
-from in2r.engine.loop import Trainer
-from in2r.engine.plan import Plan, make_plan
-from in2r.engine.run import RunFolder
-from in2r.engine.setup import open_setup
-from in2r.engine.train import Silent, start_run
 from in2r.errors import InputError
 from in2r.methods import Peer
+from in2r.runs.folder import RunFolder
+from in2r.training import plan
+from in2r.training.loop import Trainer
+from in2r.training.plan import Plan, make_plan
+from in2r.training.setup import open_setup
+from in2r.training.train import Silent, start_run
 
 
 def trainer(folder: Path, data: Path, noise: Path, preset: str = "paper", *overrides: str) -> Trainer:

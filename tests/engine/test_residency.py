@@ -13,17 +13,17 @@ from tiny_engine import assert_same, settings
 
 from in2r.data.features import Features
 from in2r.data.pairs import PairSet
-from in2r.data.vocabulary import PackedTokens, Vocabulary
-from in2r.engine import device as device_module
-from in2r.engine import residency
-from in2r.engine.device import free_memory
-from in2r.engine.residency import Free, Residency, decide, settle_features, working_bytes
-from in2r.engine.settings import RunConfig
-from in2r.engine.setup import open_setup
-from in2r.engine.train import resume_run, start_run
-from in2r.engine.training_data import TrainingData
+from in2r.data.text.vocabulary import PackedTokens, Vocabulary
+from in2r.device import free_memory
 from in2r.errors import InputError
 from in2r.files import read_json
+from in2r.runs.settings import RunConfig
+from in2r.training import device as device_module
+from in2r.training import residency
+from in2r.training.residency import Free, Residency, decide, settle_features, working_bytes
+from in2r.training.setup import open_setup
+from in2r.training.train import resume_run, start_run
+from in2r.training.training_data import TrainingData
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda:0")
 GB = 10**9

@@ -19,16 +19,17 @@ import yaml
 from safetensors.torch import save_file
 from tiny_engine import assert_same, resume_and_die, settings, start_and_die
 
-from in2r.data.vocabulary import Vocabulary
-from in2r.data.word_vectors import load_word_vectors
-from in2r.engine import checkpoint, loop, origin
-from in2r.engine.checkpoint import checkpoints, load_tensors, save_tensors
-from in2r.engine.run import RunFolder
-from in2r.engine.settings import RunConfig
-from in2r.engine.setup import open_setup
-from in2r.engine.train import Silent, reopen, resume_run, start_run
+from in2r.data.text.vocabulary import Vocabulary
+from in2r.data.text.word_vectors import load_word_vectors
 from in2r.errors import InputError
 from in2r.results import evaluate, evaluate_run, score_run, scores
+from in2r.runs.checkpoints import checkpoints, save_checkpoint
+from in2r.runs.folder import RunFolder
+from in2r.runs.settings import RunConfig
+from in2r.tensors import load_tensors, save_tensors
+from in2r.training import loop, origin
+from in2r.training.setup import open_setup
+from in2r.training.train import Silent, reopen, resume_run, start_run
 
 
 @pytest.fixture(scope="module")
@@ -195,10 +196,10 @@ def test_a_new_checkpoint_never_gives_way_to_a_damaged_one_of_a_later_step(tmp_p
         return [int(path.stem[-9:]) for path in checkpoints(tmp_path)]
 
     for step in (10, 20, 30):
-        checkpoint.save_checkpoint(tmp_path, step, {"x": torch.zeros(1)}, {}, keep=2)
+        save_checkpoint(tmp_path, step, {"x": torch.zeros(1)}, {}, keep=2)
     assert steps() == [20, 30]
     (tmp_path / "step-000000030.safetensors").write_bytes(b"damaged")  # the run goes on from step 20
-    checkpoint.save_checkpoint(tmp_path, 25, {"x": torch.zeros(1)}, {}, keep=1)
+    save_checkpoint(tmp_path, 25, {"x": torch.zeros(1)}, {}, keep=1)
     assert steps() == [25]
 
 
@@ -276,7 +277,7 @@ def full_disk(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
         Path(path).write_bytes(b"half")
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(checkpoint, "save_file", write)
+    monkeypatch.setattr("in2r.tensors.save_file", write)
 
 
 @pytest.mark.parametrize(("how", "said"), [("beforehand", "0.0 MiB free"), ("meanwhile", "No space left on device")])

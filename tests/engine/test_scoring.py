@@ -11,15 +11,15 @@ from tiny_engine import settings
 from torch import Tensor
 
 from in2r.data.features import Features
-from in2r.engine.scoring import Partition, judge_pairs, score_pairs, trust_all
-from in2r.engine.settings import PartitionConfig
-from in2r.engine.setup import open_setup
-from in2r.engine.train import start_run
-from in2r.engine.training_data import TrainingData
 from in2r.errors import InputError
 from in2r.methods.in2r import In2r, In2rConfig
 from in2r.results import score_run
+from in2r.runs.settings import PartitionConfig
 from in2r.seeds import torch_generator
+from in2r.training.scoring import Partition, judge_pairs, score_pairs, trust_all
+from in2r.training.setup import open_setup
+from in2r.training.train import start_run
+from in2r.training.training_data import TrainingData
 
 LOSSES = In2r(In2rConfig(), 0).sample_losses
 
@@ -84,7 +84,7 @@ def test_losses_equal_those_of_a_plain_loop(size: int, pairs: Tensor | None) -> 
 def test_many_batches_go_through_the_encoder_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     data = tiny(captions=41)
     whole = score_pairs(Plain(), data, LOSSES, PartitionConfig(batch_size=4), seed=0)  # type: ignore[arg-type]
-    monkeypatch.setattr("in2r.engine.scoring.CHUNK", 2)
+    monkeypatch.setattr("in2r.training.scoring.CHUNK", 2)
     parts = score_pairs(Plain(), data, LOSSES, PartitionConfig(batch_size=4), seed=0)  # type: ignore[arg-type]
     assert torch.equal(whole["sce"], parts["sce"])
 
@@ -108,9 +108,9 @@ def test_the_order_is_the_same_each_time() -> None:
 
 def test_augmented_batches_differ_and_are_repeatable(data: Path) -> None:
     config = settings(data, "paper", "train.region_drop=0.5", words=True)
-    from in2r.engine.loop import Trainer
-    from in2r.engine.run import RunFolder
-    from in2r.engine.train import Silent
+    from in2r.runs.folder import RunFolder
+    from in2r.training.loop import Trainer
+    from in2r.training.train import Silent
 
     trainer = Trainer(RunFolder(data / "unused"), open_setup(config, torch.device("cpu")), Silent())
     encoder = trainer.nets["A"].encoder
@@ -248,7 +248,7 @@ def test_auto_says_what_it_took_and_both_networks_decide_for_themselves(
     def losses(*_: object) -> dict[str, torch.Tensor]:
         return {"sce": two_groups(next(judged), 60), "triplet-mean": two_groups(20, 60)}
 
-    monkeypatch.setattr("in2r.engine.judge.score_pairs", losses)
+    monkeypatch.setattr("in2r.training.judge.score_pairs", losses)
     last = run(tmp_path / "run", data, f"noise.index={noise}", "partition.loss=auto")[-1]
     assert [last["mixture"][name]["loss"] for name in "AB"] == ["triplet-mean", "sce"]  # type: ignore[index]
     monkeypatch.undo()
@@ -287,7 +287,7 @@ def test_one_group_goes_on_with_the_warm_up_loss_on_all_pairs(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     losses = torch.as_tensor(np.random.default_rng(0).standard_normal(60), dtype=torch.float32)
-    monkeypatch.setattr("in2r.engine.judge.score_pairs", lambda *_: {"sce": losses, "triplet-mean": losses})
+    monkeypatch.setattr("in2r.training.judge.score_pairs", lambda *_: {"sce": losses, "triplet-mean": losses})
     asked = ("partition.single_mode=warmup", "partition.minimum_separation=9")
     last = run(tmp_path / "run", data, *asked, "train.epochs=3")[-1]
     assert last["phase"] == "co-training"
@@ -307,7 +307,7 @@ def test_all_losses_equal_is_said_and_the_run_goes_on(
     data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "in2r.engine.judge.score_pairs", lambda *_: dict.fromkeys(("sce", "triplet-mean"), torch.ones(60))
+        "in2r.training.judge.score_pairs", lambda *_: dict.fromkeys(("sce", "triplet-mean"), torch.ones(60))
     )
     last = run(tmp_path / "run", data, "partition.single_mode=split")[-1]
     said = "epoch 2, network A and B: the pairs do not fall into two groups (separation 0.00, 0.00, partition.mini"

@@ -9,12 +9,13 @@ import pytest
 import torch
 from tiny_engine import assert_same, outcome, settings
 
-from in2r.engine.checkpoint import checkpoints, load_tensors
-from in2r.engine.run import RunFolder
-from in2r.engine.train import resume_run, start_run
 from in2r.errors import InputError
 from in2r.results import evaluate_run
 from in2r.results.protocol import describe_noise
+from in2r.runs.checkpoints import checkpoints
+from in2r.runs.folder import RunFolder
+from in2r.tensors import load_tensors
+from in2r.training.train import resume_run, start_run
 
 OF_COTRAINING = (
     "method.lambda_intra=0",

@@ -7,12 +7,12 @@ import pytest
 import torch
 from tiny_engine import assert_same, make_noise, outcome, settings
 
-from in2r.engine import device, networks, warmup
-from in2r.engine.checkpoint import checkpoints
-from in2r.engine.loop import Trainer
-from in2r.engine.run import RunFolder
-from in2r.engine.settings import RunConfig
-from in2r.engine.train import resume_run, start_run
+from in2r.runs.checkpoints import checkpoints
+from in2r.runs.folder import RunFolder
+from in2r.runs.settings import RunConfig
+from in2r.training import device, networks, warmup
+from in2r.training.loop import Trainer
+from in2r.training.train import resume_run, start_run
 
 ALIKE = {
     "paper": (),
@@ -150,7 +150,7 @@ def test_what_differs_between_machines_belongs_to_the_identity(data: Path, tmp_p
         seen.append(warmup.identity(trainer))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("in2r.engine.loop.adopt_warmup", look)
+        patch.setattr("in2r.training.loop.adopt_warmup", look)
         start_run(tmp_path / "run", wish(data, None))
     assert seen[0]["computed_on"] == {
         "device": "cpu", "device_name": None, "precision": "float32", "threads": torch.get_num_threads(),

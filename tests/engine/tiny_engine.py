@@ -9,12 +9,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from in2r.engine import checkpoint, judge, loop
-from in2r.engine.checkpoint import checkpoints, load_tensors
-from in2r.engine.run import RunFolder
-from in2r.engine.settings import RunConfig, load_config
-from in2r.engine.train import resume_run, start_run
-from in2r.noise import draw_noise, save_index
+from in2r import tensors as tensors_file
+from in2r.data.noise import draw_noise, save_index
+from in2r.runs import checkpoints as saving
+from in2r.runs.checkpoints import checkpoints
+from in2r.runs.folder import RunFolder
+from in2r.runs.settings import RunConfig, load_config
+from in2r.tensors import load_tensors
+from in2r.training import judge, loop
+from in2r.training.train import resume_run, start_run
 
 IMAGES = {"train": 12, "dev": 4, "test": 4}
 COLOURS, THINGS = ["red", "blue", "green", "black"], ["dog", "cat", "horse"]
@@ -128,10 +131,10 @@ def die_at(point: str, count: int) -> None:
     elif point == "best":  # best weights are written, the checkpoint is not
         loop.save_tensors = _at_call(count, loop.save_tensors, before=False)
     elif point == "write":  # in the middle of writing a file
-        save, calls = checkpoint.save_file, iter(range(1, 99))
-        checkpoint.save_file = lambda *args, **more: (_half_a_file if next(calls) == count else save)(*args, **more)
+        save, calls = tensors_file.save_file, iter(range(1, 99))
+        tensors_file.save_file = lambda *args, **more: (_half_a_file if next(calls) == count else save)(*args, **more)
     elif point == "checkpoint":  # the new one is there, an old one is not yet removed
-        checkpoint.save_tensors = _at_call(count, checkpoint.save_tensors, before=False)
+        saving.save_tensors = _at_call(count, saving.save_tensors, before=False)
     else:
         raise ValueError(point)
 

@@ -9,15 +9,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from in2r.build import Inputs, ModelConfig, build_encoder
 from in2r.errors import InputError
+from in2r.layers.refiners import GatRefiner, GcnRefiner, GraphRefiner, MeanRefiner, Top1Refiner
 from in2r.losses import prototype_contrast_loss, rectification_loss, sce_loss, triplet_loss
 from in2r.memory import Neighbors
 from in2r.methods import Batch, Peer, build_method
 from in2r.methods.base import Step
 from in2r.methods.in2r import In2r, In2rConfig
 from in2r.methods.plain import Sce, SceConfig, Triplet, TripletConfig
-from in2r.refiners import GatRefiner, GcnRefiner, GraphRefiner, MeanRefiner, Top1Refiner
+from in2r.models.build import Inputs, ModelConfig, build_encoder
 
 DIM = 8
 

@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from in2r.build import Inputs, ModelConfig, build_encoder
-from in2r.engine.health import Means, record_step
 from in2r.methods import Batch, Peer
 from in2r.methods.in2r import In2r, In2rConfig
+from in2r.models.build import Inputs, ModelConfig, build_encoder
+from in2r.training.health import Means, record_step
 
 WORDS = 30
 

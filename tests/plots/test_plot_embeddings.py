@@ -13,12 +13,12 @@ from matplotlib.figure import Figure
 
 import in2r
 import tiny_run
-from in2r.engine.checkpoint import load_tensors, save_tensors
-from in2r.engine.train import reopen
 from in2r.errors import InputError
 from in2r.plots.embeddings import draw_embeddings, project
 from in2r.results import export_model
 from in2r.results.embeddings import Embeddings, describe_embeddings, sample_embeddings, sample_pairs
+from in2r.tensors import load_tensors, save_tensors
+from in2r.training.train import reopen
 
 OWN = np.repeat(np.arange(14), 5)
 

@@ -23,13 +23,13 @@ from in2r.bench.grid import Cell, cell_config
 from in2r.bench.leases import EXPIRES, Heartbeat, Lease
 from in2r.bench.records import make_record, write_record
 from in2r.config import to_dict
+from in2r.data.noise import draw_noise, save_index
 from in2r.data.pairs import open_configured
-from in2r.engine.run import RunFolder, RunInUseError, changed_settings
-from in2r.engine.settings import DataConfig, RunConfig
-from in2r.engine.train import resume_run, start_run
 from in2r.errors import InputError
-from in2r.noise import draw_noise, save_index
 from in2r.results import evaluate_run
+from in2r.runs.folder import RunFolder, RunInUseError, changed_settings
+from in2r.runs.settings import DataConfig, RunConfig
+from in2r.training.train import resume_run, start_run
 
 BROKEN, IN_USE, STOPPED = 3, 4, 143
 """exit status of a cell that failed, that another process works on without a lease, that was asked to stop"""

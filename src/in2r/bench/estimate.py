@@ -10,15 +10,15 @@ from in2r.bench.folder import GridFolder
 from in2r.bench.grid import Cell, cell_config
 from in2r.bench.warmups import warmup_epochs, warmup_key
 from in2r.config import to_dict
-from in2r.engine.device import resolve_device, use_threads
-from in2r.engine.loop import Trainer
-from in2r.engine.plan import Rates, count_work, measure_rates, sizes
-from in2r.engine.run import RunFolder
-from in2r.engine.settings import RunConfig
-from in2r.engine.setup import open_setup
-from in2r.engine.train import Silent
+from in2r.device import resolve_device, use_threads
 from in2r.errors import InputError
 from in2r.methods import build_method
+from in2r.runs.folder import RunFolder
+from in2r.runs.settings import RunConfig
+from in2r.training.loop import Trainer
+from in2r.training.plan import Rates, count_work, measure_rates, sizes
+from in2r.training.setup import open_setup
+from in2r.training.train import Silent
 
 _AT_NO_COST = {
     "data": ("split_seed",),
@@ -130,7 +130,7 @@ def _kind_of(config: RunConfig) -> str:
 
 def _rehearse(config: RunConfig) -> _Kind:
     setup = open_setup(config, resolve_device(config.train.device), first=False)
-    with use_threads(config), tempfile.TemporaryDirectory() as scratch:
+    with use_threads(config.train.threads), tempfile.TemporaryDirectory() as scratch:
         trainer = Trainer(RunFolder(scratch), setup, Silent())
         pairs, dev, noisy = sizes(trainer)
         work = count_work(trainer.config, trainer.method, pairs, dev, noisy)

@@ -13,11 +13,11 @@ from in2r.bench.leases import EXPIRES, Lease, claim, holder
 from in2r.bench.protocols import RESULT
 from in2r.bench.records import Record, read_record, read_records
 from in2r.config import read_yaml, to_dict
-from in2r.engine.run import RunFolder, changed_settings
-from in2r.engine.settings import resolve
 from in2r.errors import InputError
 from in2r.files import read_json, write_json, write_text
 from in2r.form import require_form
+from in2r.runs.folder import RunFolder, changed_settings
+from in2r.runs.settings import resolve
 
 State = Literal["finished", "running", "broken", "interrupted", "open"]
 

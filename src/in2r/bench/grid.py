@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from in2r.config import merge, preset_file, presets, read_yaml, to_dict
-from in2r.engine.run import MOVABLE
-from in2r.engine.settings import RunConfig, resolve
 from in2r.errors import InputError, near
+from in2r.runs.folder import MOVABLE
+from in2r.runs.settings import RunConfig, resolve
 
 
 @dataclass(frozen=True)

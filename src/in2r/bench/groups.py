@@ -8,9 +8,9 @@ from in2r.bench.folder import GridFolder
 from in2r.bench.grid import Cell, Grid, Group, Row, cell_config
 from in2r.bench.protocols import RESULT
 from in2r.bench.records import Record, require_settings
-from in2r.engine.settings import RunConfig
 from in2r.errors import InputError
 from in2r.form import require_form
+from in2r.runs.settings import RunConfig
 
 
 @dataclass(frozen=True)

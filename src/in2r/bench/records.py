@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from in2r.config import to_dict
-from in2r.engine.run import RunFolder, changed_settings
-from in2r.engine.settings import RunConfig, resolve
 from in2r.errors import InputError
 from in2r.files import read_json, write_text
+from in2r.runs.folder import RunFolder, changed_settings
+from in2r.runs.settings import RunConfig, resolve
 
 PLACES = (("data", "path"), ("data", "vocabulary"), ("data", "word_vectors"), ("noise", "index"))
 """Settings that say where things lie: a record keeps the last part only."""

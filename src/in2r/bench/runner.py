@@ -16,8 +16,8 @@ from in2r.bench.folder import Fault, GridFolder
 from in2r.bench.grid import Cell, Grid, cell_config
 from in2r.bench.leases import Lease
 from in2r.bench.warmups import warmup_epochs, warmup_key
-from in2r.engine.interrupts import Interrupts, deferred_interrupts
 from in2r.errors import InputError
+from in2r.training.interrupts import Interrupts, deferred_interrupts
 
 POLL, LOOK = 0.5, 5.0
 """Seconds between two looks at the own cells, and at those of others."""

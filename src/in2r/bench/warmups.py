@@ -5,15 +5,15 @@ from collections.abc import Sequence
 
 from in2r.bench.grid import Cell, cell_config
 from in2r.config import to_dict
-from in2r.engine.settings import RunConfig
-from in2r.engine.train import ends_within_warmup
 from in2r.methods import build_method
+from in2r.runs.settings import RunConfig
+from in2r.training.train import ends_within_warmup
 
 
 def warmup_key(config: RunConfig) -> str | None:
     """Return what cells must agree in to share a warm-up, as far as settings tell; None without a warm-up.
 
-    The engine looks closer, at the data too (`in2r.engine.warmup`): to agree here and not there costs time only.
+    The engine looks closer, at the data too (`in2r.training.warmup`): to agree here and not there costs time only.
     """
     epochs, loss = build_method(config.method, 1).warmup()
     if not epochs:

@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     import yaml
 
     from in2r.config import to_dict
-    from in2r.engine.settings import load_config
+    from in2r.runs.settings import load_config
 
     console = Console()
     config, usual = load_config(args.settings, args.overrides), load_config("paper", [])

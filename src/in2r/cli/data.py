@@ -88,7 +88,7 @@ def add_data_options(parser: argparse.ArgumentParser, *, vectors: bool) -> None:
 def open_folder(path: Path, args: argparse.Namespace, **more: Any) -> "DataSource":
     """Open a data folder as the options of `add_data_options` say; `more` are other keys of section `data`."""
     from in2r.data.pairs import open_configured
-    from in2r.engine.settings import DataConfig
+    from in2r.runs.settings import DataConfig
 
     vectors = getattr(args, "caption_vectors", None)
     data = DataConfig(str(path), args.layout, caption_vectors=vectors, split_seed=args.split_seed, **more)
@@ -191,7 +191,7 @@ def run_convert(args: argparse.Namespace) -> int:
 
 def run_scenes(args: argparse.Namespace) -> int:
     """Draw pictures with captions and features."""
-    from in2r.data.scenes import make_scenes
+    from in2r.demo import make_scenes
 
     with _progress() as update:
         make_scenes(

@@ -15,8 +15,8 @@ from in2r.errors import InputError
 from in2r.files import read_json
 
 if TYPE_CHECKING:
-    from in2r.engine.settings import RunConfig
-    from in2r.noise import NoiseIndex
+    from in2r.data.noise import NoiseIndex
+    from in2r.runs.settings import RunConfig
 
 SEED = 0
 SIZES = {"train": 1200, "dev": 250, "test": 500}
@@ -54,8 +54,8 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 def run(args: argparse.Namespace) -> int:
     """Make the data, train and test each method, show the worst pairs."""
-    from in2r.engine.settings import load_config
     from in2r.results import evaluate_run
+    from in2r.runs.settings import load_config
 
     console = Console()
     data, file = args.out / "data", args.out / "noise_0.4.npy"
@@ -88,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _scenes(folder: Path, images: int, console: Console) -> None:
     """Draw the scenes, unless that was done before."""
-    from in2r.data.scenes import VERSION, make_scenes
+    from in2r.demo import VERSION, make_scenes
 
     file = folder / "scenes.json"
     if not file.is_file():
@@ -107,8 +107,8 @@ def _scenes(folder: Path, images: int, console: Console) -> None:
 
 def _noise(file: Path, data: Path) -> "NoiseIndex":
     """Mismatch 40 % of the captions, unless that was done before."""
+    from in2r.data.noise import draw_noise, load_index, save_index
     from in2r.data.pairs import open_data
-    from in2r.noise import draw_noise, load_index, save_index
 
     images = open_data(data).split("train").image_of_caption
     if not file.is_file():
@@ -118,9 +118,9 @@ def _noise(file: Path, data: Path) -> "NoiseIndex":
 
 def _train(path: Path, config: "RunConfig", console: Console) -> None:
     """Train, go on, or find it done."""
-    from in2r.engine.run import RunFolder, changed_settings
-    from in2r.engine.train import reopen, resume_run, start_run
     from in2r.results import export_model
+    from in2r.runs.folder import RunFolder, changed_settings
+    from in2r.training.train import reopen, resume_run, start_run
 
     folder = RunFolder(path)
     terminal = Terminal(console, folder.foretold() if folder.exists() else ())

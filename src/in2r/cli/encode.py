@@ -11,7 +11,7 @@ from in2r.errors import InputError
 from in2r.files import atomic_path, require_free_space
 
 if TYPE_CHECKING:
-    from in2r.model import RetrievalModel
+    from in2r.models.retrieval import RetrievalModel
 
 EXAMPLES = """\
 examples:
@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
     """Encode one file."""
     from in2r.data.features import open_npy
     from in2r.data.rows import read_lines
-    from in2r.model import load
+    from in2r.models.folder import load
 
     if args.out.suffix != ".npy":
         raise InputError(f"{args.out}: the result is an npy array; name it {args.out.name}.npy")

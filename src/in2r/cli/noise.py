@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from in2r.noise import NoiseIndex
+    from in2r.data.noise import NoiseIndex
 
 EXAMPLES = """\
 examples:
@@ -67,7 +67,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 def run_make(args: argparse.Namespace) -> int:
     """Draw, save and describe an index."""
-    from in2r.noise import draw_noise, npy_path, save_index
+    from in2r.data.noise import draw_noise, npy_path, save_index
 
     target = npy_path(args.out)
     if target.exists() and not args.force:
@@ -80,7 +80,7 @@ def run_make(args: argparse.Namespace) -> int:
 
 def run_check(args: argparse.Namespace) -> int:
     """Load an index as a run would and describe it."""
-    from in2r.noise import load_index
+    from in2r.data.noise import load_index
 
     noise = load_index(args.file, _training_images(args), level=args.level, ratio=args.ratio)
     _print(args.file, noise)

@@ -24,9 +24,9 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 def run(args: argparse.Namespace) -> int:
     """Resume, then write the model folder."""
-    from in2r.engine.run import RunFolder
-    from in2r.engine.train import reopen, resume_run
     from in2r.results import export_model
+    from in2r.runs.folder import RunFolder
+    from in2r.training.train import reopen, resume_run
 
     console = Console()
     terminal = Terminal(console, RunFolder(args.folder).require().foretold())

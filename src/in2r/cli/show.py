@@ -19,10 +19,10 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from in2r.engine.plan import Plan
-    from in2r.engine.residency import Residency
-    from in2r.engine.run import RunFolder
-    from in2r.engine.setup import Setup
+    from in2r.runs.folder import RunFolder
+    from in2r.training.plan import Plan
+    from in2r.training.residency import Residency
+    from in2r.training.setup import Setup
 
 
 class _Rate(ProgressColumn):

@@ -9,8 +9,8 @@ from in2r.cli.settings import add_settings
 from in2r.cli.show import Terminal, print_done
 
 if TYPE_CHECKING:
-    from in2r.engine.plan import Plan
-    from in2r.engine.settings import RunConfig
+    from in2r.runs.settings import RunConfig
+    from in2r.training.plan import Plan
 
 LONG = 2 * 3600
 """Seconds from which the plan of a run on a CPU says what makes it shorter."""
@@ -41,9 +41,9 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 def run(args: argparse.Namespace) -> int:
     """Train, then write the model folder."""
-    from in2r.engine.settings import load_config
-    from in2r.engine.train import reopen, start_run
     from in2r.results import export_model
+    from in2r.runs.settings import load_config
+    from in2r.training.train import reopen, start_run
 
     console = Console()
     config = load_config(args.settings, args.overrides)
@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
 
 def remarks(plan: "Plan", config: "RunConfig") -> list[str]:
     """Say what makes a run on a CPU shorter, where it is long or slower than need be."""
-    from in2r.engine.device import resolve_device
+    from in2r.device import resolve_device
 
     if resolve_device(config.train.device).type != "cpu":
         return []

@@ -35,8 +35,8 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 def run_build(args: argparse.Namespace) -> int:
     """Build, save and describe a vocabulary."""
-    from in2r.data.tokenizer import tokenize
-    from in2r.data.vocabulary import Vocabulary
+    from in2r.data.text.tokenizer import tokenize
+    from in2r.data.text.vocabulary import Vocabulary
 
     if args.out.exists() and not args.force:
         raise InputError(f"{args.out}: exists; choose another --out, or --force to overwrite it")

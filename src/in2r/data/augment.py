@@ -7,7 +7,7 @@ the draws are the same on every device, and nothing waits for one. No set and no
 import torch
 from torch import Tensor
 
-from in2r.data.vocabulary import Vocabulary
+from in2r.data.text.vocabulary import Vocabulary
 
 MASKED, EXCHANGED = 0.5, 0.1
 """Shares of the touched words that become <mask> or a random word; the rest is deleted (the released code's)."""

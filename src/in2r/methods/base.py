@@ -7,8 +7,8 @@ from typing import Any, Literal, Protocol
 import torch
 from torch import Tensor, nn
 
-from in2r.encoders import DualEncoder
 from in2r.memory import MemoryBank, Neighbors
+from in2r.models.dual import DualEncoder
 
 ENDLESS = 10**9
 """an epoch that comes after any warm-up"""
@@ -60,7 +60,7 @@ class Peer(nn.Module):
         parts = [len(batch.pairs) for batch in batches]
         images = _joined([(batch.images, batch.image_mask) for batch in batches])
         texts = _joined([(batch.texts, batch.text_mask) for batch in batches])
-        v, u = self.encoder.encode_images(*images, parts), self.encoder.encode_texts(*texts, parts)
+        v, u = self.encoder.encode_images(*images, parts).vector, self.encoder.encode_texts(*texts, parts).vector
         return list(zip(torch.split(v, parts), torch.split(u, parts), strict=True))
 
 

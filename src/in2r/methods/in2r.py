@@ -13,10 +13,10 @@ from torch import Tensor, nn
 
 from in2r.config import key
 from in2r.errors import InputError
+from in2r.layers.refiners import GatRefiner, GcnRefiner, GraphRefiner, MeanRefiner, Top1Refiner
 from in2r.losses import prototype_contrast_loss, rectification_loss, sce_loss, soft_target, triplet_loss
 from in2r.memory import MemoryBank, Neighbors
 from in2r.methods.base import Batch, Peer, Step
-from in2r.refiners import GatRefiner, GcnRefiner, GraphRefiner, MeanRefiner, Top1Refiner
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ from typing import Any
 from in2r.bench.groups import GroupRecords, read_group_records
 from in2r.bench.protocols import NOISE
 from in2r.bench.records import read_record
-from in2r.engine.run import RunFolder
 from in2r.errors import InputError
 from in2r.form import require_form
 from in2r.results.protocol import describe_noise
+from in2r.runs.folder import RunFolder
 
 logger = logging.getLogger(__name__)
 

@@ -3,16 +3,17 @@
 from dataclasses import dataclass
 from typing import Any
 
-from in2r.encoders import DualEncoder
-from in2r.engine.checkpoint import load_newest, load_tensors
-from in2r.engine.evaluation import Rows
-from in2r.engine.networks import NAMES
-from in2r.engine.origin import require_own
-from in2r.engine.run import RunFolder
-from in2r.engine.setup import Setup
 from in2r.errors import InputError
 from in2r.form import require_form
-from in2r.model import restore_encoders
+from in2r.models.dual import DualEncoder
+from in2r.models.folder import restore_encoders
+from in2r.runs.checkpoints import load_newest
+from in2r.runs.folder import RunFolder
+from in2r.runs.identity import require_own
+from in2r.tensors import load_tensors
+from in2r.training.evaluation import Rows
+from in2r.training.networks import NAMES
+from in2r.training.setup import Setup
 
 SELECTION_RULE = "highest dev rSum of the ensemble; of equal ones the first"
 

@@ -11,16 +11,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from in2r.encode import encode_images, encode_texts, side_by_side
-from in2r.engine.checkpoint import load_tensors, save_tensors
-from in2r.engine.device import use_threads
-from in2r.engine.run import RunFolder
-from in2r.engine.setup import Setup
-from in2r.engine.train import reopen
+from in2r.device import use_threads
 from in2r.errors import InputError
 from in2r.files import require_writable, sha256_file
+from in2r.models.encode import encode_images, encode_texts, side_by_side
 from in2r.results.best import load_best
+from in2r.runs.folder import RunFolder
 from in2r.seeds import numpy_generator
+from in2r.tensors import load_tensors, save_tensors
+from in2r.training.setup import Setup
+from in2r.training.train import reopen
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ def sample_embeddings(
             return Embeddings(tensors["images"], tensors["texts"], about)
     require_writable(folder.path)
     setup = reopen(folder, device=device, force=force)
-    with use_threads(setup.config):
+    with use_threads(setup.config.train.threads):
         tensors, about = _encode(folder, setup, split)
     save_tensors(file, tensors, {**about, "best": best})
     return Embeddings(tensors["images"], tensors["texts"], about)
@@ -95,8 +95,10 @@ def _encode(folder: RunFolder, setup: Setup, split: str) -> tuple[dict[str, Tens
     texts = setup.texts(pairs)
     networks = best.encoders.values()
     tensors = {
-        "images": side_by_side([encode_images(network, images, setup.device).cpu() for network in networks]),
-        "texts": side_by_side([encode_texts(network, texts, setup.device, captions).cpu() for network in networks]),
+        "images": side_by_side([encode_images(network, images, setup.device).vector.cpu() for network in networks]),
+        "texts": side_by_side(
+            [encode_texts(network, texts, setup.device, captions).vector.cpu() for network in networks]
+        ),
         "pairs": captions,
     }
     for name in ("images", "texts"):

@@ -5,16 +5,16 @@ from pathlib import Path
 from typing import Any
 
 from in2r.data.pairs import PairSet
-from in2r.engine.device import use_threads
-from in2r.engine.evaluation import evaluate_split
-from in2r.engine.networks import NAMES
-from in2r.engine.run import RunFolder
-from in2r.engine.train import reopen
+from in2r.device import use_threads
 from in2r.errors import InputError
 from in2r.files import require_writable, write_json
 from in2r.metrics import SAME_SIMILARITY, TILE_CAPTIONS, TILE_IMAGES, chance_recalls
 from in2r.results.best import load_best, require_finished
 from in2r.results.protocol import protocol
+from in2r.runs.folder import RunFolder
+from in2r.training.evaluation import evaluate_split
+from in2r.training.networks import NAMES
+from in2r.training.train import reopen
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ def evaluate_run(
     if not 1 <= folds <= len(pairs.images) // 2:
         raise InputError(f"{pairs.name}: folds={folds} of {len(pairs.images)} images; a fold needs two images or more")
     _say_memory(pairs, setup.config.model.dim)
-    with use_threads(setup.config):
+    with use_threads(setup.config.train.threads):
         rows, health = evaluate_split(best.encoders, pairs, setup.texts(pairs), setup.device, folds)
     described = protocol(folder, setup, best)
     described["evaluated"] = {

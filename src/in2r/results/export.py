@@ -3,11 +3,11 @@
 from pathlib import Path
 from typing import Any
 
-from in2r.engine.run import RunFolder
-from in2r.engine.setup import Setup
-from in2r.model import save_model
+from in2r.models.folder import save_model
 from in2r.results.best import Best, load_best
 from in2r.results.protocol import describe_noise, protocol
+from in2r.runs.folder import RunFolder
+from in2r.training.setup import Setup
 
 CARD = """\
 # Image-text retrieval model

@@ -5,10 +5,10 @@ from typing import Any
 
 from in2r.config import to_dict
 from in2r.data.fingerprint import changed_splits
-from in2r.engine.device import device_name
-from in2r.engine.run import RunFolder, changed_settings, versions
-from in2r.engine.setup import Setup
+from in2r.device import device_name
 from in2r.results.best import Best, epochs_done
+from in2r.runs.folder import RunFolder, changed_settings, versions
+from in2r.training.setup import Setup
 
 
 def protocol(folder: RunFolder, setup: Setup, best: Best) -> dict[str, Any]:

@@ -9,18 +9,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from in2r.classification import auroc
-from in2r.engine.device import use_threads
-from in2r.engine.health import Truth, partition_truth
-from in2r.engine.run import RunFolder
-from in2r.engine.scoring import Judgement, judge_pairs, score_pairs
-from in2r.engine.setup import Setup
-from in2r.engine.train import reopen
+from in2r.device import use_threads
 from in2r.files import atomic_path, require_writable, write_json
 from in2r.methods import build_method
-from in2r.metrics import chance_recalls
+from in2r.metrics import auroc, chance_recalls
 from in2r.results.best import load_best, require_finished
 from in2r.results.protocol import protocol
+from in2r.runs.folder import RunFolder
+from in2r.training.health import Truth, partition_truth
+from in2r.training.scoring import Judgement, judge_pairs, score_pairs
+from in2r.training.setup import Setup
+from in2r.training.train import reopen
 
 RATE_LOSS = "triplet-mean"
 """the loss whose fit is closest to the true noise rate (docs/results.md), whichever one the partition is made from"""
@@ -57,7 +56,7 @@ def score_run(path: str | Path, *, device: str | None = None, force: bool = Fals
     judgements = {}
     # whatever training took: a pair is judged by all that is in it, and by the loss that fits how much noise there is
     config = replace(setup.config.partition, augmented=False, loss="auto")
-    with use_threads(setup.config):
+    with use_threads(setup.config.train.threads):
         for name, encoder in best.encoders.items():
             losses = score_pairs(encoder, data, method.sample_losses, config, setup.config.train.seed)
             judgements[name] = judge_pairs(losses, data.pairs, len(data.pairs), config)

@@ -1,5 +1,0 @@
-"""The embedded data set: drawn scenes with captions and region features."""
-
-from in2r.data.scenes.make import VERSION, make_scenes
-
-__all__ = ["VERSION", "make_scenes"]

@@ -1,0 +1,1 @@
+"""Captions as words: tokens, vocabulary, initial word vectors."""

@@ -1,0 +1,1 @@
+"""Backbones: encoders, similarity in blocks, the model folder and what loads it."""

@@ -1,0 +1,217 @@
+"""The model folder: what training leaves for use.
+
+weights.safetensors   both networks' encoders, named A.* and B.*
+config.json           format, sizes, inputs, and where the weights come from
+vocabulary.json       the words, where captions are read as text
+README.md             the model card
+"""
+
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+import in2r
+from in2r.config import fill, to_dict
+from in2r.data.text.vocabulary import Vocabulary
+from in2r.device import resolve_device
+from in2r.errors import InputError
+from in2r.files import read_json, write_json, write_text
+from in2r.models.build import Inputs, ModelConfig, build_encoder
+from in2r.models.dual import DualEncoder
+from in2r.models.retrieval import RetrievalModel
+from in2r.tensors import load_tensors, save_tensors
+
+FORMAT = {"format": "in2r-model", "format_version": 1}
+
+
+def save_model(
+    folder: str | os.PathLike[str],
+    encoders: Mapping[str, DualEncoder],
+    model: ModelConfig,
+    inputs: Inputs,
+    vocabulary: Vocabulary | None,
+    card: str,
+    extra: Mapping[str, Any],
+) -> Path:
+    """Write a model folder, whole or not at all; an older model at the same place is replaced.
+
+    Args:
+        folder: the folder to make.
+        encoders: the networks by name.
+        model: how the encoders are built.
+        inputs: what they are fed with.
+        vocabulary: the words, where captions are read as text.
+        card: the model card, as Markdown.
+        extra: more for config.json: data, noise, method, results.
+
+    Raises:
+        InputError: something that is no model is there, or it cannot be written; an older model stays.
+    """
+    target = Path(os.path.abspath(folder))
+    if target.exists() and not _is_model(target):
+        raise InputError(f"{folder}: exists and is not a model folder (no valid config.json); remove or rename it")
+    words = None if vocabulary is None else {"hash": vocabulary.hash, "words": len(vocabulary)}
+    config = {
+        **FORMAT,
+        "in2r": in2r.__version__,
+        "model": to_dict(model),
+        "inputs": to_dict(inputs),
+        "networks": list(encoders),
+        "vocabulary": words,
+        **extra,
+    }
+    tensors = {f"{name}.{key}": value for name, net in encoders.items() for key, value in net.state_dict().items()}
+    try:
+        with _replacement(target) as fresh:
+            save_tensors(fresh / "weights.safetensors", tensors, FORMAT)
+            if vocabulary is not None:
+                vocabulary.save(fresh / "vocabulary.json")
+            write_text(fresh / "README.md", card)
+            write_json(fresh / "config.json", config)
+    except OSError as error:
+        raise InputError(f"{folder}: could not be written ({error.strerror}); an older model stays") from None
+    return Path(folder)
+
+
+def _is_model(folder: Path) -> bool:
+    try:
+        config = read_json(folder / "config.json")
+    except InputError:
+        return False
+    return isinstance(config, dict) and config.get("format") == FORMAT["format"]
+
+
+@contextmanager
+def _replacement(target: Path) -> Iterator[Path]:
+    """Yield an empty folder beside the target; give it the target's name when the block succeeds.
+
+    What a killed process left is put right first: the names of both helpers are fixed.
+    """
+    fresh, old = (target.with_name(f".{target.name}.{kind}") for kind in ("new", "old"))
+    if old.exists() and not target.exists():
+        old.rename(target)
+    for stale in (fresh, old):
+        shutil.rmtree(stale, ignore_errors=True)
+    fresh.mkdir(parents=True)
+    try:
+        yield fresh
+        if target.exists():
+            target.rename(old)
+        fresh.rename(target)
+        shutil.rmtree(old, ignore_errors=True)
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+
+
+def load(
+    folder: str | os.PathLike[str],
+    device: str = "auto",
+    network: Literal["ensemble", "A", "B"] = "ensemble",
+) -> RetrievalModel:
+    """Load a model folder, or the model of a run folder.
+
+    Args:
+        folder: a folder written by `in2r train` (RUN or RUN/model).
+        device: auto, cpu, cuda, cuda:1, mps.
+        network: both networks as one vector per item, or one of them.
+
+    Raises:
+        InputError: no model is there, it is cut off, or its parts do not belong together.
+    """
+    path = _find(Path(folder))
+    config = read_json(path / "config.json")
+    if not isinstance(config, dict) or config.get("format") != FORMAT["format"]:
+        raise InputError(f"{path / 'config.json'}: not the description of an in2r model")
+    if config.get("format_version") != FORMAT["format_version"]:
+        raise InputError(
+            f"{path / 'config.json'}: format version {config.get('format_version')}; this in2r "
+            f"{in2r.__version__} reads {FORMAT['format_version']}"
+        )
+    try:
+        names, words = _names(config["networks"]), config["vocabulary"]
+        model, inputs = fill(ModelConfig, config["model"], "model"), fill(Inputs, config["inputs"], "inputs")
+    except (KeyError, TypeError) as error:
+        raise InputError(f"{path / 'config.json'}: incomplete ({error})") from None
+    except InputError as error:
+        raise InputError(f"{path / 'config.json'}: {error}") from None
+    if network != "ensemble" and network not in names:
+        raise InputError(f"network {network!r}: expected ensemble, {', '.join(names)}")
+    chosen: list[str] = names if network == "ensemble" else [network]
+    where = resolve_device(device)
+    vocabulary = _load_vocabulary(path / "vocabulary.json", words) if inputs.text == "words" else None
+    return RetrievalModel(_load_encoders(path, chosen, model, inputs), inputs, vocabulary, where, config)
+
+
+def _names(networks: Any) -> list[str]:
+    """Check the names of the networks that the weights are of."""
+    listed = isinstance(networks, list) and all(isinstance(name, str) for name in networks)
+    if not listed or not networks or len(set(networks)) < len(networks):
+        raise InputError(f"`networks` must be a list of different names, got {networks!r}")
+    return list(networks)
+
+
+def _find(folder: Path) -> Path:
+    if folder.is_file():
+        why = "a pickled checkpoint could run code when read" if _is_pickle(folder) else "a file"
+        raise InputError(f"{folder}: {why}; expected a model folder or a run folder")
+    if not folder.is_dir():
+        raise InputError(f"{folder}: no such folder")
+    if (folder / "config.json").is_file():
+        return folder
+    if (folder / "model" / "config.json").is_file():
+        return folder / "model"
+    if (folder / "run.json").is_file():
+        raise InputError(f"{folder}: the run has no model yet; `in2r resume {folder}` finishes it")
+    raise InputError(f"{folder}: no config.json here; expected a model folder or a run folder")
+
+
+def _is_pickle(file: Path) -> bool:
+    return file.name.endswith((".tar", ".pth", ".pt", ".pkl"))
+
+
+def _load_vocabulary(file: Path, expected: Any) -> Vocabulary:
+    vocabulary = Vocabulary.load(file)
+    known = expected if isinstance(expected, dict) else {}
+    if vocabulary.hash != known.get("hash"):
+        raise InputError(
+            f"{file}: vocabulary differs from the weights' (hash {vocabulary.hash[:12]}, {len(vocabulary)} "
+            f"words; expected {str(known.get('hash'))[:12]}, {known.get('words')} words)"
+        )
+    return vocabulary
+
+
+def _load_encoders(folder: Path, names: list[str], model: ModelConfig, inputs: Inputs) -> dict[str, DualEncoder]:
+    file = folder / "weights.safetensors"
+    tensors, _ = load_tensors(file)
+    return restore_encoders(tensors, names, model, inputs, file)
+
+
+def restore_encoders(
+    tensors: Mapping[str, Tensor], names: list[str], model: ModelConfig, inputs: Inputs, source: Path
+) -> dict[str, DualEncoder]:
+    """Build the named networks and give them their weights, `<name>.<parameter>`.
+
+    Raises:
+        InputError: the weights are those of other encoders; `source` is named.
+    """
+    encoders = {}
+    for name in names:
+        prefix = f"{name}."
+        state = {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
+        try:
+            with torch.device("meta"):  # sizes are compared before memory is taken for them
+                build_encoder(model, inputs).load_state_dict(state, assign=True)
+            with torch.random.fork_rng(devices=[]):  # initial weights are drawn, then overwritten
+                encoder = build_encoder(model, inputs)
+            encoder.load_state_dict(state)
+        except RuntimeError as error:
+            reason = " ".join(str(error).split())[:200]
+            raise InputError(f"{source}: weights of network {name} do not fit its settings ({reason})") from None
+        encoders[name] = encoder
+    return encoders

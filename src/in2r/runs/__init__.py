@@ -1,0 +1,1 @@
+"""A run on disk: its settings, its folder, its identity, its checkpoints."""

@@ -1,0 +1,245 @@
+"""The run folder: its lock, its append-only record, its description."""
+
+import fcntl
+import json
+import math
+import os
+import platform
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy
+import sklearn
+import torch
+import yaml
+
+import in2r
+from in2r.config import read_yaml, to_dict
+from in2r.data.noise import sidecar_path
+from in2r.errors import InputError
+from in2r.files import is_temporary, read_json, remove_temporaries, write_json, write_text
+from in2r.form import require_form
+from in2r.runs.settings import RunConfig, resolve
+
+_INFO = {
+    "created": str, "versions": {str: str}, "device": str, "device_name": (str, None), "threads": int,
+    "seed": int, "method": str,
+    "data": {"path": str, "fingerprint": {"hash": str, "splits": {str: {"hash": str}}}},
+    "noise": (
+        {"file": str, "level": str, "nominal": (float, None), "realised": float, "sha256": str, "oracle": bool}, None,
+    ),
+    "vocabulary": ({"hash": str, "words": int}, None),
+    "word_vectors": ({"sha256?": str}, None),
+    "plan": {"epoch_seconds": [float]},
+    "settings": {str: {str: object}},
+    "forced?": [str],
+    "mark": str,
+}  # fmt: skip
+"""What is read of run.json, where a run is gone on with or described."""
+_RECORD = {"epoch": int, "steps": {str: int}}
+"""What is read of an epoch's record, figures apart."""
+
+MOVABLE = (
+    "data.path", "data.vocabulary", "data.word_vectors", "data.residency", "noise.index",
+    "train.device", "train.threads", "record.tensorboard",
+    "checkpoint.every_steps", "checkpoint.keep", "checkpoint.warmups",
+)  # fmt: skip
+"""Settings that may be changed by hand afterwards: where things lie and how the run is kept, not what it learns."""
+
+
+class RunInUseError(InputError):
+    """Another process is working in the run folder."""
+
+
+class RunFolder:
+    """Where everything of one run lies; the names of its files are the attributes."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.config_file = self.path / "config.yaml"
+        self.info_file = self.path / "run.json"
+        self.log_file = self.path / "log.jsonl"
+        self.vocabulary_file = self.path / "vocabulary.json"
+        self.noise_file = self.path / "noise_index.npy"
+        self.checkpoints = self.path / "checkpoints"
+        self.best_file = self.path / "best.safetensors"
+        self.model = self.path / "model"
+
+    def exists(self) -> bool:
+        """Say whether a run was begun here."""
+        return self.config_file.is_file()
+
+    def require(self) -> "RunFolder":
+        """Raise `InputError` unless a run was begun here."""
+        if not self.exists():
+            raise InputError(f"{self.path}: not a run folder (no {self.config_file.name}); `in2r train` makes one")
+        return self
+
+    def foreign_files(self) -> list[str]:
+        """Return what lies in the folder and was not left by a start that was killed before the run began."""
+        names = sorted(entry.name for entry in self.path.iterdir()) if self.path.is_dir() else []
+        noise_record = sidecar_path(self.noise_file)
+        own = ("lock", *(file.name for file in (self.info_file, self.vocabulary_file, self.noise_file, noise_record)))
+        begun = own if "lock" in names else ()
+        return [name for name in names if name not in begun and not is_temporary(name)]
+
+    def config(self) -> RunConfig:
+        """Read the run's resolved settings."""
+        values = read_yaml(self.require().config_file)
+        try:
+            config = resolve(values)
+        except InputError as error:
+            raise InputError(f"{self.config_file}: {error}") from None
+        begun_with = self.info()["settings"]
+        missing = [
+            f"{name}.{key}" for name, keys in begun_with.items() for key in keys if key not in values.get(name, {})
+        ]
+        if missing:  # it would silently take its default
+            more = "" if len(missing) == 1 else f" (and {len(missing) - 1} more)"
+            raise InputError(
+                f"{self.config_file}: no `{missing[0]}`{more}; put back what the run began with, the `settings` in "
+                f"{self.info_file.name}"
+            )
+        return config
+
+    def info(self) -> dict[str, Any]:
+        """Read what the run says of itself."""
+        info = read_json(self.require().info_file)
+        require_form(info, _INFO, str(self.info_file))
+        return dict(info)
+
+    def foretold(self) -> tuple[float, ...]:
+        """Return the seconds of each epoch by the run's plan."""
+        return tuple(self.info()["plan"]["epoch_seconds"])
+
+    def write_config(self, config: RunConfig) -> None:
+        """Write the resolved settings."""
+        write_text(self.config_file, yaml.safe_dump(to_dict(config), sort_keys=False, allow_unicode=True))
+
+    def write_info(self, info: dict[str, Any]) -> None:
+        """Write what the run says of itself."""
+        write_json(self.info_file, info)
+
+    def records(self) -> list[dict[str, Any]]:
+        """Read the record: one mapping per epoch, from the first on; a last line that a kill cut off does not count."""
+        records = []
+        for number, line in enumerate(self._log_lines(), start=1):
+            try:
+                record = json.loads(line)
+            except json.JSONDecodeError as error:
+                raise InputError(f"{self.log_file}: line {number} is not JSON ({error})") from None
+            require_form(record, _RECORD, f"{self.log_file}: line {number}")
+            if record["epoch"] != number:
+                raise InputError(f"{self.log_file}: line {number} is of epoch {record['epoch']}; put the file back")
+            records.append(record)
+        return records
+
+    def _log_lines(self) -> list[str]:
+        """Return the complete lines of the record."""
+        try:
+            return self.log_file.read_text(encoding="utf-8").split("\n")[:-1] if self.log_file.exists() else []
+        except UnicodeDecodeError:
+            raise InputError(f"{self.log_file}: not UTF-8 text") from None
+        except OSError as error:
+            raise InputError(f"{self.log_file}: cannot be read ({error.strerror})") from None
+
+    def append(self, record: dict[str, Any]) -> None:
+        """Append one line to the record and bring it to disk."""
+        try:
+            with self.log_file.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(_finite(record), ensure_ascii=False, allow_nan=False) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise InputError(f"{self.log_file}: could not be written ({error.strerror})") from None
+
+    def cut_records(self, lines: int) -> None:
+        """Keep the first `lines` lines: what was written after the checkpoint will be written again."""
+        self.require_records(lines)
+        if self.log_file.is_file():
+            write_text(self.log_file, "".join(f"{line}\n" for line in self._log_lines()[:lines]))
+
+    def require_records(self, lines: int) -> None:
+        """Raise `InputError` where the record has fewer lines than were written before the newest checkpoint."""
+        found = len(self._log_lines())
+        if found < lines:
+            raise InputError(
+                f"{self.log_file}: {found} lines, but {lines} epochs ended before the checkpoint; put the "
+                f"file back, or, to train anew, remove it and {self.checkpoints}"
+            )
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the folder for this process; the system releases it when the process ends, however it ends.
+
+        Raises:
+            RunInUseError: another process is working in the folder.
+            InputError: the folder cannot be made or written.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"{self.path}: cannot be a run folder ({error.strerror})") from None
+        with (self.path / "lock").open("a+") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                file.seek(0)
+                holder = file.read().strip() or "unknown"
+                raise RunInUseError(f"{self.path}: process {holder} is working in this run folder") from None
+            try:
+                file.truncate(0)
+                os.write(file.fileno(), str(os.getpid()).encode())  # unbuffered: closing has nothing left to fail at
+            except OSError as error:
+                raise InputError(f"{file.name}: could not be written ({error.strerror})") from None
+            for folder in (self.path, self.checkpoints):
+                remove_temporaries(folder)
+            yield
+
+
+def changed_settings(before: Mapping[str, Any], config: RunConfig) -> list[str]:
+    """Say which settings that decide what is learnt are no longer what they were: "train.seed (0, now 1)".
+
+    Args:
+        before: the settings that the run began with, section by section.
+        config: the settings now.
+    """
+    now = to_dict(config)
+    changed = []
+    for section, values in before.items():
+        for name, value in values.items():
+            found = now.get(section, {}).get(name)
+            if found != value and f"{section}.{name}" not in MOVABLE:
+                changed.append(f"{section}.{name} ({value}, now {found})")
+    return changed
+
+
+def _finite(value: Any) -> Any:
+    """Replace NaN and infinity by null: JSON has no word for a figure that is undefined."""
+    if isinstance(value, dict):
+        return {name: _finite(entry) for name, entry in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def versions() -> dict[str, str]:
+    """Return the versions that a result depends on."""
+    return {
+        "in2r": in2r.__version__,
+        "python": sys.version.split()[0],
+        "torch": torch.__version__,
+        "numpy": numpy.__version__,
+        "scikit-learn": sklearn.__version__,
+        "platform": platform.platform(),
+        "cpu": f"{_cpu_name()}, {torch.backends.cpu.get_cpu_capability()}",
+    }
+
+
+def _cpu_name() -> str:
+    """Return the processor's name: another one may round another way."""
+    file = Path("/proc/cpuinfo")  # where it is absent, Python knows the architecture at least
+    lines = file.read_text(encoding="utf-8", errors="replace").splitlines() if file.is_file() else []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name") and ":" in line]
+    return names[0] if names else platform.processor() or platform.machine()

@@ -1,0 +1,163 @@
+"""The health record of an epoch: means of what the steps show, without a synchronisation per step."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from in2r.data.noise import NoiseIndex
+from in2r.memory import Neighbors
+from in2r.methods import Batch, Step
+from in2r.metrics import auroc, precision_recall
+
+PENDING = 2000
+"""Values that wait for a look at the device; some fifty steps."""
+
+
+class Means:
+    """Running means of named values; what lies on a device is fetched many steps at a time.
+
+    Sums are taken on the host, one value after the other, so that they do not depend on when they were fetched.
+    """
+
+    def __init__(self, state: dict[str, list[float]] | None = None) -> None:
+        self._sums = {name: [*sums] for name, sums in (state or {}).items()}
+        self._waiting: list[tuple[str, Tensor | float]] = []
+
+    def add(self, name: str, value: Tensor | float) -> None:
+        """Add a scalar."""
+        self._waiting.append((name, value.detach() if isinstance(value, Tensor) else value))
+        if len(self._waiting) >= PENDING:
+            self._fetch()
+
+    def _fetch(self) -> None:
+        on_device = [value for _, value in self._waiting if isinstance(value, Tensor)]
+        fetched = iter(torch.stack(on_device).tolist() if on_device else [])
+        for name, value in self._waiting:
+            sums = self._sums.setdefault(name, [0.0, 0.0])
+            sums[0] += next(fetched) if isinstance(value, Tensor) else value
+            sums[1] += 1
+        self._waiting = []
+
+    def read(self) -> dict[str, float]:
+        """Return the mean of each name."""
+        return {name: total / count for name, (total, count) in self.state().items()}
+
+    def sum(self, name: str) -> float:
+        """Return the sum of one name, 0 if it was never added."""
+        return self.state().get(name, [0.0, 0.0])[0]
+
+    def state(self) -> dict[str, list[float]]:
+        """Return what a checkpoint keeps, sum and count of each name; exact, since doubles survive JSON."""
+        self._fetch()
+        return {name: [*sums] for name, sums in self._sums.items()}
+
+
+class Truth:
+    """What is known of injected noise; seen by the record and by nothing that trains.
+
+    Args:
+        noise: the index that was applied.
+        image_of_caption: (N,) the images as the files say.
+        device: where the training steps run.
+    """
+
+    def __init__(self, noise: NoiseIndex, image_of_caption: Tensor, device: torch.device) -> None:
+        self.original = image_of_caption.to(device)
+        self.clean = torch.as_tensor(noise.index) == image_of_caption
+        self.device = device
+        self._written_for = _captions_of_images(self.original, 1 + int(max(noise.index.max(), self.original.max())))
+
+    def same_image(self, step: Step, noisy: Batch) -> dict[str, Tensor]:
+        """Return the share of neighbours that come from the query's original image, per direction.
+
+        Image queries: entries stored with the very image. Text queries: entries whose caption was written for
+        the image that the query was written for.
+        """
+        assert step.near_images is not None
+        assert step.near_texts is not None
+        image = step.near_images.groups == noisy.groups[:, None]
+        text = self.original[step.near_texts.ids.clamp(min=0)] == self.original[noisy.pairs][:, None]
+        return {
+            "neighbors_same_image_i2t": _share(image, step.near_images),
+            "neighbors_same_image_t2i": _share(text, step.near_texts),
+        }
+
+    def hidden(self, noisy: Batch) -> dict[str, tuple[Tensor, Tensor]]:
+        """Return what `noise.hide_original` takes away from the queries: see `Batch.hidden`.
+
+        An image query's original image is itself; a text query's is the one that its caption was written for. Hidden
+        is every entry with that image, and every entry with a caption that was written for it.
+        """
+        images = {"image": noisy.groups, "text": self.original[noisy.pairs]}
+        return {by: (image, self._written_for[image]) for by, image in images.items()}
+
+
+def _captions_of_images(image_of_caption: Tensor, images: int) -> Tensor:
+    """Return (images, n) int64, the captions of each image in a row, filled up with -1."""
+    order = image_of_caption.argsort(stable=True)
+    counts = torch.bincount(image_of_caption, minlength=images)
+    table = image_of_caption.new_full((len(counts), int(counts.max())), -1)
+    within = torch.arange(len(order), device=order.device) - (counts.cumsum(0) - counts)[image_of_caption[order]]
+    table[image_of_caption[order], within] = order
+    return table
+
+
+def _share(hits: Tensor, near: Neighbors) -> Tensor:
+    """Return the share of hits (B, K) among the neighbours; places left empty by exclusion are none."""
+    found = near.scores.isfinite()
+    return (hits & found).sum() / found.sum().clamp(min=1)
+
+
+def gradient_norms(encoder: nn.Module, step: Step) -> dict[str, Tensor]:
+    """Return the norm of each named loss's own gradient on the encoders (`total` aside).
+
+    A loss that is summed over the batch outweighs one that is averaged, whatever their values; after clipping only
+    their directions' shares are left. Nothing is accumulated; the step can still be taken.
+    """
+    weights = [weight for weight in encoder.parameters() if weight.requires_grad]
+    norms = {}
+    for name, loss in step.losses.items():
+        if name == "total" or not loss.requires_grad:
+            continue
+        parts = torch.autograd.grad(loss, weights, retain_graph=True, allow_unused=True)
+        squares = [part.square().sum() for part in parts if part is not None]
+        norms[name] = torch.stack(squares).sum().sqrt()
+    return norms
+
+
+def distinct_pairs(near: Neighbors) -> Tensor:
+    """Return the mean number of distinct pairs among the K neighbours (0..K); places left empty are none."""
+    found = near.scores.isfinite()
+    ids = near.ids.masked_fill(~found, -1).sort(dim=1).values
+    distinct = 1 + (ids[:, 1:] != ids[:, :-1]).sum(1) - (~found).any(1).long()
+    return distinct.float().mean()
+
+
+def record_step(means: Means, net: str, step: Step, noisy: Batch | None, truth: Truth | None) -> None:
+    """Add one step of one network to the epoch's means."""
+    for name, value in step.losses.items():
+        means.add(f"loss_{name}_{net}", value)
+    for name, number in step.notes.items():
+        means.add(f"{name}_{net}", number)
+    if step.keep is not None:
+        means.add(f"elite_pairs_{net}", float(len(step.keep[2])))
+    if step.near_images is not None and step.near_texts is not None and noisy is not None:
+        means.add(f"distinct_neighbors_i2t_{net}", distinct_pairs(step.near_images))
+        means.add(f"distinct_neighbors_t2i_{net}", distinct_pairs(step.near_texts))
+        means.add(f"neighbor_score_i2t_{net}", step.near_images.scores.clamp(min=-1).mean())
+        means.add(f"neighbor_score_t2i_{net}", step.near_texts.scores.clamp(min=-1).mean())
+        if truth is not None:
+            for name, share in truth.same_image(step, noisy).items():
+                means.add(f"{name}_{net}", share)
+
+
+def partition_truth(losses: dict[str, Tensor], clean: Tensor, pairs: Tensor, truth: Truth) -> dict[str, Any]:
+    """Compare a partition with the truth: AUROC of each loss, precision and recall of the clean set."""
+    really = truth.clean[pairs].numpy()
+    figures: dict[str, Any] = {}
+    if 0 < really.sum() < len(really):
+        for name, values in losses.items():
+            figures[f"auroc_{name}"] = auroc(-values.numpy(), really)
+    precision, recall = precision_recall(clean[pairs].numpy(), really)
+    return {**figures, "partition_precision": precision, "partition_recall": recall}

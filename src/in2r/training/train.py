@@ -1,0 +1,240 @@
+"""Begin a run, or go on with one: the two entry points of training."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from in2r.data.fingerprint import changed_splits
+from in2r.data.noise import save_index
+from in2r.data.text.vocabulary import Vocabulary
+from in2r.device import hold_freed_memory, resolve_device, use_threads
+from in2r.errors import InputError
+from in2r.methods import ENDLESS, Method
+from in2r.runs.folder import RunFolder, changed_settings
+from in2r.runs.identity import describe, require_own
+from in2r.runs.settings import RunConfig
+from in2r.tensors import load_tensors
+from in2r.training.loop import Display, Trainer
+from in2r.training.plan import Plan, make_plan, warn_of_full_disk
+from in2r.training.setup import Setup, open_setup
+
+log = logging.getLogger(__name__)
+
+
+class Silent:
+    """A display that shows nothing."""
+
+    def plan(self, plan: Plan) -> None:
+        """Show nothing."""
+
+    def epoch(self, epoch: int, epochs: int, phase: str, steps: int, done: int) -> None:
+        """Show nothing."""
+
+    def step(self) -> None:
+        """Show nothing."""
+
+    def record(self, record: dict[str, Any]) -> None:
+        """Show nothing."""
+
+
+def start_run(
+    path: str | Path,
+    config: RunConfig,
+    display: Display | None = None,
+    on_plan: Callable[[Plan], None] | None = None,
+) -> RunFolder:
+    """Train a new run in a new folder, to the end.
+
+    Args:
+        path: the run folder; must not hold a run yet.
+        config: the resolved settings.
+        display: who is told how it goes on.
+        on_plan: is given the plan before the first step.
+
+    Raises:
+        InputError: the folder holds a run, its path cannot be one, or the data cannot be used.
+    """
+    folder = RunFolder(path)
+    _refuse_unreadable_path(folder)
+    _refuse_existing(folder)
+    hold_freed_memory()
+    setup = open_setup(_absolute(config), resolve_device(config.train.device))
+    with folder.locked(), use_threads(config.train.threads):
+        _refuse_existing(folder)  # another process may have begun one meanwhile
+        if setup.vocabulary is not None:
+            setup.vocabulary.save(folder.vocabulary_file)
+        if setup.noise is not None:  # the run must outlive the file that it was given
+            save_index(folder.noise_file, setup.noise)
+        trainer = Trainer(folder, setup, display or Silent())
+        plan = make_plan(trainer)
+        folder.write_info(describe(setup, trainer, plan))
+        folder.write_config(setup.config)  # last: from here on the folder holds a run
+        if on_plan is not None:
+            on_plan(plan)
+        warn_of_full_disk(plan, folder.path)
+        why = ends_within_warmup(trainer.method, config.train.epochs)
+        if why:
+            log.warning("no co-training: %s", why)
+        trainer.run()
+    return folder
+
+
+def ends_within_warmup(method: Method, epochs: int) -> str:
+    """Say why a run is over before its method tells pairs apart; nothing where it is not, or where it never does."""
+    if not method.needs_partition(ENDLESS) or method.needs_partition(epochs - 1):
+        return ""
+    warmup, _ = method.warmup()
+    return f"train.epochs={epochs} ends within method.warmup_epochs={warmup}, so no pair is judged or rectified"
+
+
+def resume_run(path: str | Path, display: Display | None = None, *, force: bool = False) -> RunFolder:
+    """Go on with an interrupted run; a finished one stays as it is.
+
+    Args:
+        path: the run folder.
+        display: who is told how it goes on.
+        force: go on although settings or data are not those that the run began with.
+
+    Raises:
+        InputError: no run is here, another process works on it, a file of it is gone, or its settings or data have
+            changed.
+    """
+    folder = RunFolder(path).require()
+    hold_freed_memory()
+    with folder.locked(), use_threads(folder.config().train.threads):
+        setup = reopen(folder, force=force)
+        trainer = Trainer(folder, setup, display or Silent())
+        restored = trainer.resume()
+        _require_whole(folder, trainer, restored)
+        changes = [*setup.changes, *([] if restored else _other_words(folder, trainer, force))]
+        if changes and trainer.epoch < trainer.config.train.epochs:
+            _note_changes(folder, changes)
+        trainer.run()
+    return folder
+
+
+def _require_whole(folder: RunFolder, trainer: Trainer, restored: bool) -> None:
+    """Refuse to go on where a file of the run is gone or damaged: it would be missed only at the end, or never."""
+    ended = len([record for record in folder.records() if "taken_over" not in record])
+    if not restored and ended > 1:  # one record may come before the first checkpoint
+        raise InputError(
+            f"{folder.checkpoints}: no checkpoint, but {ended} epochs have ended; `in2r eval` and `in2r score` need "
+            f"none; to train anew, remove {folder.log_file.name} too"
+        )
+    if trainer.best["epoch"] is None:
+        return
+    try:
+        _, meta = load_tensors(folder.best_file)
+    except InputError as error:
+        raise InputError(
+            f"{error}, but epoch {trainer.best['epoch']} was the best; put it back, or, to train anew, remove "
+            f"{folder.checkpoints} and {folder.log_file.name}"
+        ) from None
+    require_own(folder, folder.best_file, meta)
+
+
+def reopen(folder: RunFolder, *, device: str | None = None, force: bool = False) -> Setup:
+    """Open the data of a run again and check that they are the same.
+
+    Args:
+        folder: the run.
+        device: another device than the run's setting.
+        force: only warn where settings, data or noise differ.
+
+    Raises:
+        InputError: settings, features, captions or noise index differ from those that the run was begun with.
+    """
+    config, info = folder.config(), folder.info()
+    vocabulary = None if info["vocabulary"] is None else _own_vocabulary(folder, info["vocabulary"])
+    noise_file = None if info["noise"] is None else _own_noise(folder, info["noise"])
+    setup = open_setup(config, resolve_device(device or config.train.device), vocabulary, noise_file, first=False)
+    faults = [f"setting {name}" for name in changed_settings(info["settings"], config)]
+    changed = changed_splits(info["data"]["fingerprint"], setup.source.fingerprint())
+    if changed:
+        faults.append(f"the features or captions of {', '.join(changed)} in {setup.source.path}")
+    noise = setup.noise_record()
+    if (noise or {}).get("sha256") != (info["noise"] or {}).get("sha256"):
+        faults.append(f"the noise index {noise_file or config.noise.index}")
+    _refuse_changes(folder, faults, force)
+    return replace(setup, changes=tuple(faults))
+
+
+def _other_words(folder: RunFolder, trainer: Trainer, force: bool) -> list[str]:
+    """Refuse other initial word vectors than those that the run began with, or name them; a checkpoint has them."""
+    begun_with, now = folder.info()["word_vectors"] or {}, trainer.word_coverage or {}
+    if begun_with.get("sha256") == now.get("sha256"):
+        return []
+    changes = [f"the word vectors {trainer.config.data.word_vectors}"]
+    _refuse_changes(folder, changes, force)
+    return changes
+
+
+def _note_changes(folder: RunFolder, changes: list[str]) -> None:
+    """Keep in run.json what training went on in spite of: every result will say it."""
+    info = folder.info()
+    folder.write_info({**info, "forced": list(dict.fromkeys([*info.get("forced", []), *changes]))})
+
+
+def _refuse_changes(folder: RunFolder, changes: list[str], force: bool) -> None:
+    if changes and not force:
+        raise InputError(
+            f"{folder.path}: changed since the run began: {' and '.join(changes)}; --force goes on all the same"
+        )
+    for change in changes:
+        log.warning("%s: changed since the run began: %s; going on as forced", folder.path, change)
+
+
+def _own_vocabulary(folder: RunFolder, begun_with: dict[str, Any]) -> Vocabulary:
+    """Read the run's words and check that they are those that it began with."""
+    vocabulary = Vocabulary.load(folder.vocabulary_file)
+    if vocabulary.hash != begun_with["hash"]:
+        raise InputError(
+            f"{folder.vocabulary_file}: vocabulary differs (hash {vocabulary.hash[:12]}, {len(vocabulary)} words; "
+            f"the run began with {begun_with['hash'][:12]}, {begun_with['words']} words)"
+        )
+    return vocabulary
+
+
+def _own_noise(folder: RunFolder, begun_with: dict[str, Any]) -> Path:
+    """Return the run's own copy of its noise index."""
+    if not folder.noise_file.is_file():
+        raise InputError(f"{folder.noise_file}: no such file; put the run's copy of {begun_with['file']} back")
+    return folder.noise_file
+
+
+def _refuse_unreadable_path(folder: RunFolder) -> None:
+    """Refuse a path that no checkpoint could be read from again."""
+    try:
+        str(folder.path.absolute()).encode()
+    except UnicodeEncodeError:
+        raise InputError(f"{folder.path}: not UTF-8, which safetensors files need; give another folder") from None
+
+
+def _refuse_existing(folder: RunFolder) -> None:
+    if folder.exists():
+        raise InputError(
+            f"{folder.path}: holds a run already; `in2r resume {folder.path}` goes on with it as it was begun, a new "
+            "folder begins anew"
+        )
+    foreign = folder.foreign_files()
+    if foreign:
+        raise InputError(f"{folder.path}: holds {foreign[0]}, which a new run could write over; give a new folder")
+
+
+def _absolute(config: RunConfig) -> RunConfig:
+    """Make the paths of a config absolute, so that a run can be resumed from any folder."""
+
+    def path(value: str | None) -> str | None:
+        return None if value is None else str(Path(value).expanduser().absolute())
+
+    data = replace(
+        config.data,
+        path=str(path(config.data.path or None) or ""),
+        vocabulary=path(config.data.vocabulary),
+        word_vectors=path(config.data.word_vectors),
+    )
+    noise = replace(config.noise, index=path(config.noise.index))
+    checkpoint = replace(config.checkpoint, warmups=path(config.checkpoint.warmups))
+    return replace(config, data=data, noise=noise, checkpoint=checkpoint)
