@@ -6,7 +6,6 @@ import math
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -16,6 +15,10 @@ from in2r.errors import InputError
 
 T = TypeVar("T")
 
+Decides = Literal["learning", "main phase", "place", "computing", "keeping"]
+"""What a key decides: what a run learns from its first step on; what it learns after the warm-up; where things lie, of
+which only the content matters; how it computes, which moves roundings at most; how it is kept and shown."""
+
 
 def key(
     default: Any,
@@ -24,6 +27,7 @@ def key(
     low: float | None = None,
     high: float | None = None,
     above: float | None = None,
+    decides: Decides | None = None,
 ) -> Any:
     """Declare one configuration key: its default, what it means and why, and the range of its values.
 
@@ -33,19 +37,34 @@ def key(
         low: smallest allowed value.
         high: largest allowed value.
         above: the value must be greater than this one.
+        decides: what depends on its value; None = what its section says.
     """
-    return dataclasses.field(default=default, metadata={"help": help, "low": low, "high": high, "above": above})
+    limits = {"low": low, "high": high, "above": above}
+    return dataclasses.field(default=default, metadata={"help": help, **limits, "decides": decides})
 
 
-def presets() -> list[str]:
-    """Return the names of the settings that come with the package."""
-    names = (str(item.name) for item in files("in2r").joinpath("presets").iterdir())
-    return sorted(Path(name).stem for name in names if name.endswith(".yaml"))
+def section(
+    default: type[Any], *, decides: Decides = "learning", choose: Callable[[str], type[Any]] | None = None
+) -> Any:
+    """Declare a section: a configuration dataclass within another one.
+
+    Args:
+        default: its dataclass.
+        decides: what depends on its keys, where a key does not say so itself.
+        choose: name → dataclass, where the section's key `name` chooses among several; raises `InputError`.
+    """
+    return dataclasses.field(default_factory=default, metadata={"decides": decides, "choose": choose})
 
 
-def preset_file(name: str) -> Path:
-    """Return the file of a preset."""
-    return Path(str(files("in2r").joinpath("presets", f"{name}.yaml")))
+def deciding(config: Any, *kinds: Decides) -> dict[str, Any]:
+    """Return the values of all keys, as `section.key`, that decide one of these things."""
+    found: dict[str, Any] = {}
+    for part in dataclasses.fields(config):
+        values = getattr(config, part.name)
+        for field in dataclasses.fields(values):
+            if (field.metadata.get("decides") or part.metadata.get("decides")) in kinds:
+                found[f"{part.name}.{field.name}"] = getattr(values, field.name)
+    return found
 
 
 def fill(cls: type[T], values: Mapping[str, Any], where: str = "") -> T:
@@ -81,10 +100,9 @@ def _fill(cls: type[Any], values: Any, where: str, faults: list[str], known: Cal
         if field.name not in values:
             continue
         name, value, kind = _join(where, field.name), values[field.name], hints[field.name]
-        sections = [option for option in _options(kind) if dataclasses.is_dataclass(option)]
-        if sections:
-            section, value = _section(sections, value, name, faults)
-            chosen[field.name] = _fill(section, value, name, faults, known)
+        if dataclasses.is_dataclass(kind):
+            inner, value = _chosen(field, kind, value, name, faults)
+            chosen[field.name] = _fill(inner, value, name, faults, known)
             continue
         value = _coerce(value, kind)
         fault = _fault(value, kind, field.metadata)
@@ -97,23 +115,27 @@ def _fill(cls: type[Any], values: Any, where: str, faults: list[str], known: Cal
 def _keys(cls: type[Any], values: Any) -> list[str]:
     """Return the dotted names of all plain keys of a configuration dataclass, with those of the chosen sections."""
     found: list[str] = []
-    for name, kind in typing.get_type_hints(cls).items():
+    hints = typing.get_type_hints(cls)
+    for field in dataclasses.fields(cls):
+        kind, name = hints[field.name], field.name
+        if not dataclasses.is_dataclass(kind):
+            found.append(name)
+            continue
         given = values.get(name) if isinstance(values, Mapping) else None
-        sections = [option for option in _options(kind) if dataclasses.is_dataclass(option)]
-        inner = _keys(*_section(sections, given, name, [])) if sections else []
-        found += [_join(name, key) for key in inner] or [name]
+        found += [_join(name, key) for key in _keys(*_chosen(field, kind, given, name, []))]
     return found
 
 
-def _text_keys(cls: type[Any], where: str = "") -> Iterator[str]:
-    """Yield the dotted names of the keys whose value is free text, a path say."""
-    for name, kind in typing.get_type_hints(cls).items():
-        options = _options(kind)
-        if str in options and set(options) <= {str, types.NoneType}:
-            yield _join(where, name)
-        for section in options:
-            if dataclasses.is_dataclass(section):
-                yield from _text_keys(typing.cast(type[Any], section), _join(where, name))
+def text_keys(cls: type[Any], values: Any = None, where: str = "") -> Iterator[str]:
+    """Yield the dotted names of the keys whose value is free text, a path say; sections are chosen by `values`."""
+    hints = typing.get_type_hints(cls)
+    for field in dataclasses.fields(cls):
+        kind, name = hints[field.name], _join(where, field.name)
+        if dataclasses.is_dataclass(kind):
+            given = values.get(field.name) if isinstance(values, Mapping) else None
+            yield from text_keys(_chosen(field, kind, given, name, [])[0], given, name)
+        elif str in _options(kind) and set(_options(kind)) <= {str, types.NoneType}:
+            yield name
 
 
 def _nearest(unknown: str, where: str, names: list[str], known: list[str]) -> list[str]:
@@ -126,18 +148,17 @@ def _nearest(unknown: str, where: str, names: list[str], known: list[str]) -> li
     return [f"`{key}`" for key in dict.fromkeys(found)]
 
 
-def _section(sections: list[Any], value: Any, where: str, faults: list[str]) -> tuple[Any, Any]:
-    """Choose among alternative sections by their `name` key, which is taken away if it names none; return the values.
-
-    The first section is the default.
-    """
-    if len(sections) == 1 or not isinstance(value, Mapping) or "name" not in value:
-        return sections[0], value
-    by_name = {section().name: section for section in sections}
-    if not isinstance(value["name"], str) or value["name"] not in by_name:
-        faults.append(f"`{where}.name` must be one of {', '.join(by_name)}, got {value['name']!r}")
-        return sections[0], {name: entry for name, entry in value.items() if name != "name"}
-    return by_name[value["name"]], value
+def _chosen(field: dataclasses.Field[Any], kind: Any, value: Any, where: str, faults: list[str]) -> tuple[Any, Any]:
+    """Return a section's dataclass, which its key `name` may choose, and its values; a name of none is taken away."""
+    choose = field.metadata.get("choose")
+    default = field.default_factory if field.default_factory is not dataclasses.MISSING else kind
+    if choose is None or not isinstance(value, Mapping) or "name" not in value:
+        return default, value
+    try:
+        return choose(str(value["name"])), value
+    except InputError as error:
+        faults.append(str(error).removeprefix("configuration: "))
+        return default, {name: entry for name, entry in value.items() if name != "name"}
 
 
 def _join(where: str, name: str) -> str:
@@ -238,7 +259,7 @@ def parse_overrides(pairs: Iterable[str], cls: type[Any] | None = None) -> dict[
             is null or in quotes: "a #1" is a folder's name, not "a" with a comment, and 2024 no number.
     """
     result: dict[str, Any] = {}
-    texts = set() if cls is None else set(_text_keys(cls))
+    texts = set() if cls is None else set(text_keys(cls))
     for pair in pairs:
         name, equals, text = pair.partition("=")
         name = name.strip()

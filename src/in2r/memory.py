@@ -23,6 +23,13 @@ class Neighbors:
     def __iter__(self) -> Iterator[Tensor]:
         return iter((self.scores, self.images, self.texts, self.ids))
 
+    def distinct(self) -> Tensor:
+        """Return the mean number of distinct pairs among the k (0..k); places left empty are none."""
+        found = self.scores.isfinite()
+        ids = self.ids.masked_fill(~found, -1).sort(dim=1).values
+        distinct = 1 + (ids[:, 1:] != ids[:, :-1]).sum(1) - (~found).any(1).long()
+        return distinct.float().mean()
+
 
 class MemoryBank(nn.Module):
     """First-in first-out bank of (image, text) embeddings of unit norm; all of its state are saved buffers.

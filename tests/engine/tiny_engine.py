@@ -16,7 +16,7 @@ from in2r.runs.checkpoints import checkpoints
 from in2r.runs.folder import RunFolder
 from in2r.runs.settings import RunConfig, load_config
 from in2r.tensors import load_tensors
-from in2r.training import judge, loop
+from in2r.training import division, loop
 from in2r.training.train import resume_run, start_run
 
 IMAGES = {"train": 12, "dev": 4, "test": 4}
@@ -46,7 +46,7 @@ def make_noise(file: Path, ratio: float = 0.4) -> Path:
     return save_index(file, draw_noise(own, ratio, "caption", 0))
 
 
-def settings(data: Path, preset: str = "paper", *overrides: str, words: bool = False) -> RunConfig:
+def settings(data: Path, preset: str = "in2r", *overrides: str, words: bool = False) -> RunConfig:
     """Return the settings of a run of three epochs on the CPU; captions as vectors, or as words."""
     base = [
         f"data.path={data}",
@@ -62,7 +62,7 @@ def settings(data: Path, preset: str = "paper", *overrides: str, words: bool = F
         "partition.single_mode=split",
         "checkpoint.every_steps=4",
     ]
-    if preset in ("paper", "released", "discard"):
+    if preset.split("/")[0] == "in2r":
         base += ["method.warmup_epochs=1", "method.memory_size=16"]
     return load_config(preset, [*base, *overrides])
 
@@ -122,9 +122,9 @@ def _half_a_file(tensors: dict[str, torch.Tensor], path: str, metadata: dict[str
 def die_at(point: str, count: int) -> None:
     """Arrange that this process kills itself at the n-th time that a run passes a point."""
     if point == "step":  # after the optimiser's step, before its position is counted
-        loop.Trainer._train_step = _at_call(count, loop.Trainer._train_step, before=False)  # type: ignore[method-assign]
+        loop.Trainer._iterate = _at_call(count, loop.Trainer._iterate, before=False)  # type: ignore[method-assign]
     elif point == "partition":  # one network has judged the pairs, the other has not
-        judge.judge_pairs = _at_call(count, judge.judge_pairs, before=True)
+        division.observe_pairs = _at_call(count, division.observe_pairs, before=True)
     elif point == "append":
         append, calls = RunFolder.append, iter(range(1, 99))
         RunFolder.append = lambda *args: (_half_a_line if next(calls) == count else append)(*args)  # type: ignore[method-assign, assign]

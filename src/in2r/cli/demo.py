@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
     configs = {
         # the hardest negative, the field's usual choice, collapses on so many mismatches: the mean is the fair baseline
         "plain baseline": load_config("triplet", [*settings, "method.negatives=mean"]),
-        "IN²R": load_config("paper", [*settings, f"method.warmup_epochs={warmup}"]),
+        "IN²R": load_config("in2r", [*settings, f"method.warmup_epochs={warmup}"]),
     }
     _scenes(data, args.images, console)
     noise = _noise(file, data)
@@ -119,11 +119,12 @@ def _noise(file: Path, data: Path) -> "NoiseIndex":
 def _train(path: Path, config: "RunConfig", console: Console) -> None:
     """Train, go on, or find it done."""
     from in2r.results import export_model
-    from in2r.runs.folder import RunFolder, changed_settings
+    from in2r.runs.folder import RunFolder
+    from in2r.runs.identity import changed_settings
     from in2r.training.train import reopen, resume_run, start_run
 
     folder = RunFolder(path)
-    terminal = Terminal(console, folder.foretold() if folder.exists() else ())
+    terminal = Terminal(console, folder.warmup_epochs() if folder.exists() else 0)
     try:
         if not folder.exists():
             start_run(path, config, terminal, terminal.plan)

@@ -29,7 +29,7 @@ def run(args: argparse.Namespace) -> int:
     from in2r.training.train import reopen, resume_run
 
     console = Console()
-    terminal = Terminal(console, RunFolder(args.folder).require().foretold())
+    terminal = Terminal(console, RunFolder(args.folder).require().warmup_epochs())
     try:
         folder = resume_run(args.folder, terminal, force=args.force)
     finally:

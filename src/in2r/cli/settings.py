@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from in2r.config import presets
+from in2r.runs.presets import presets
 
 
 def add_settings(parser: argparse.ArgumentParser, **how: Any) -> None:
@@ -20,7 +20,7 @@ def add_settings(parser: argparse.ArgumentParser, **how: Any) -> None:
         if "=" in text and not Path(text).is_file():
             raise argparse.ArgumentTypeError(
                 f"{text!r} is a setting; the first argument must be a preset ({names}) or a YAML file, "
-                f"as in `{parser.prog} paper {text} ...`"
+                f"as in `{parser.prog} in2r {text} ...`"
             )
         return text
 

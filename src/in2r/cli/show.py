@@ -1,7 +1,7 @@
 """What the terminal shows of a run: the plan, a progress bar, a line per epoch."""
 
 import sys
-from collections.abc import Sequence
+import time
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -25,6 +25,12 @@ if TYPE_CHECKING:
     from in2r.training.setup import Setup
 
 
+TIMED = 50
+"""steps whose time is said"""
+SHORT = 120
+"""seconds of a run below which it is not"""
+
+
 class _Rate(ProgressColumn):
     """Steps per second."""
 
@@ -38,28 +44,30 @@ class Terminal:
 
     Args:
         console: where to.
-        foretold: seconds of each epoch by the run's plan, where that was made before.
+        warmup: epochs of the warm-up, where the run was planned before.
     """
 
-    def __init__(self, console: Console, foretold: Sequence[float] = ()) -> None:
+    def __init__(self, console: Console, warmup: int = 0) -> None:
         self.console = console
-        self._foretold = foretold
-        self._took: dict[int, float] = {}
+        self._warmup = warmup
+        self._took: dict[str, list[float]] = {}
         self._progress: Progress | None = None
         self._task: TaskID | None = None
         self.begun = False
         """whether an epoch was"""
-        self._epochs = 0
+        self._epochs = self._steps = self._per_epoch = 0
+        self._first: float | None = None
 
     def plan(self, plan: "Plan") -> None:
         """Print what the run will cost."""
-        self._foretold = plan.epoch_seconds
+        self._warmup = plan.warmup_epochs
         table = Table(show_header=False, box=None, title="Plan", title_justify="left")
-        steps = [f"{plan.warmup_steps:,} on all pairs"] if plan.warmup_steps else []
-        if plan.cotraining_steps:
-            steps.append(f"about {plan.cotraining_steps:,} of co-training")
-        table.add_row("steps", " + ".join(steps))
-        table.add_row("time", f"about {duration(plan.seconds)}")
+        networks = f"{plan.networks} network{'s' * (plan.networks > 1)}"
+        table.add_row("method", f"{plan.method}, {networks}")
+        phases = f" ({plan.warmup_epochs} of warm-up)" if plan.warmup_epochs else ""
+        table.add_row(
+            "epochs", f"{plan.epochs}{phases}, of up to {plan.steps_per_epoch:,} steps on {plan.pairs:,} pairs"
+        )
         table.add_row("device", plan.computes)
         lasting, more = size(plan.memory_bytes), size(plan.step_bytes)
         table.add_row("memory", f"{lasting} for weights, optimisers, memory banks; {more} more in a step")
@@ -68,12 +76,12 @@ class Terminal:
         self.console.print(table)
 
     def epoch(self, epoch: int, epochs: int, phase: str, steps: int, done: int) -> None:
-        """Open the bar of an epoch; first say where a run goes on that was begun before."""
+        """Open the bar of an epoch; first say where a run is resumed."""
         self.close()
-        self._epochs = epochs
+        self._epochs, self._per_epoch = epochs, steps
         if not self.begun and (epoch or done):
             step = f", step {done:,} of {steps:,}" if done else ""
-            self.console.print(f"goes on at epoch {epoch + 1}{step}", highlight=False)
+            self.console.print(f"resumed at epoch {epoch + 1}{step}", highlight=False)
         self.begun = True
         if not self.console.is_terminal:
             return
@@ -90,7 +98,12 @@ class Terminal:
         self._task = self._progress.add_task(f"epoch {epoch + 1}/{epochs} {phase}", total=steps, completed=done)
 
     def step(self) -> None:
-        """Move the bar by one step."""
+        """Move the bar by one step; once, say what the first steps took."""
+        self._steps += 1
+        if self._steps == 1:
+            self._first = time.monotonic()
+        elif self._steps == 1 + TIMED and self._first is not None:
+            self._forecast((time.monotonic() - self._first) / TIMED)
         if self._progress is not None and self._task is not None:
             self._progress.advance(self._task)
 
@@ -99,9 +112,8 @@ class Terminal:
         self.close()
         rsum = record["dev"]["ensemble"]["rsum"]
         shares = [_clean(record, name) for name in "AB" if f"clean_fraction_{name}" in record]
-        one_group = shares == ["all", "all"]
-        phase = "all pairs" if one_group else record["phase"]
-        parts = [f"epoch {record['epoch']:>3}/{self._epochs}  {phase:<11} dev rSum {rsum:6.1f}"]
+        one_group = bool(shares) and set(shares) == {"all"}
+        parts = [f"epoch {record['epoch']:>3}/{self._epochs}  {record['phase']:<8} dev rSum {rsum:6.1f}"]
         if one_group:
             parts.append("the pairs form one group")
         elif shares:
@@ -109,15 +121,25 @@ class Terminal:
         parts.append(f"{record['seconds']:.0f} s{self._left(record)}")
         self.console.print("  ".join(parts), highlight=False, soft_wrap=True)
 
+    def _forecast(self, seconds: float) -> None:
+        """Say how long the run takes, by its first steps; later phases may take longer steps."""
+        whole = seconds * self._per_epoch * self._epochs
+        if whole > SHORT:
+            said = f"first {TIMED} steps: {seconds:.2g} s each, at least {duration(whole)} for {self._epochs} epochs"
+            self.console.print(said, highlight=False)
+
     def _left(self, record: dict[str, Any]) -> str:
-        """Say how long the other epochs will take: as the plan has it, times how true it was so far."""
+        """Say how long the other epochs will take, by the measured ones of each phase."""
+        if not record.get("taken_over"):
+            self._took.setdefault(record["phase"], []).append(record["seconds"])
         ended = record["epoch"]
-        left = sum(self._foretold[ended:])
-        self._took[ended] = record["seconds"]
-        foretold = sum(self._foretold[epoch - 1] for epoch in self._took) if left else 0.0
-        if not foretold:
+        left = {"warm-up": max(0, self._warmup - ended), "main": self._epochs - max(ended, self._warmup)}
+        timed = {phase: sum(times) / len(times) for phase, times in self._took.items()}
+        if not timed or not any(left.values()):
             return ""
-        return f", {duration(left * sum(self._took.values()) / foretold)} left"
+        known = all(phase in timed for phase, epochs in left.items() if epochs)
+        seconds = sum(epochs * timed.get(phase, min(timed.values())) for phase, epochs in left.items())
+        return f", {'' if known else 'at least '}{duration(seconds)} left"
 
     def close(self) -> None:
         """Take the bar away."""
@@ -139,7 +161,7 @@ def _clean(record: dict[str, Any], name: str) -> str:
 
 
 def _judged_by(record: dict[str, Any]) -> str:
-    """Name the losses that made the partitions, which `partition.loss=auto` chooses anew in every epoch."""
+    """Name the losses that made the partitions, which may be chosen anew in every epoch."""
     losses = dict.fromkeys(fitted["loss"] for fitted in record.get("mixture", {}).values() if fitted)
     return f" by {'/'.join(losses)}" if losses else ""
 

@@ -12,15 +12,13 @@ if TYPE_CHECKING:
     from in2r.runs.settings import RunConfig
     from in2r.training.plan import Plan
 
-LONG = 2 * 3600
-"""Seconds from which the plan of a run on a CPU says what makes it shorter."""
 EXAMPLES = """\
 examples:
-  in2r train paper data.path=f30k noise.index=noise_0.4.npy --out runs/in2r_0.4
-  in2r train discard data.path=mydata model.dim=256 --out runs/discard
+  in2r train in2r data.path=f30k noise.index=noise_0.4.npy --out runs/in2r_0.4
+  in2r train in2r/discard data.path=mydata model.dim=256 --out runs/discard
   in2r train my.yaml --out runs/mine
 
-Settings: a preset or a YAML file, then key=value. `in2r config show paper`
+Settings: a preset or a YAML file, then key=value. `in2r config show in2r`
 lists every key with its reason. Afterwards: `in2r eval RUN` tests the best
 validation checkpoint, `in2r score RUN` lists the worst pairs.
 """
@@ -66,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def remarks(plan: "Plan", config: "RunConfig") -> list[str]:
-    """Say what makes a run on a CPU shorter, where it is long or slower than need be."""
+    """Say what makes a run on a CPU slower than it must be."""
     from in2r.device import resolve_device
 
     if resolve_device(config.train.device).type != "cpu":
@@ -74,7 +72,4 @@ def remarks(plan: "Plan", config: "RunConfig") -> list[str]:
     found = []
     if config.train.precision == "bf16":
         found.append("few CPUs compute bf16, the others imitate it slowly: train.precision=float32")
-    if plan.seconds > LONG:
-        threads = "" if config.train.threads == 1 else "train.threads=1 on a shared machine, "
-        found.append(f"what makes it shorter: {threads}a smaller model.dim, fewer train.epochs")
     return found

@@ -1,25 +1,32 @@
-"""The methods, by name: each is one file."""
+"""Methods, one file each, and the contract that they share with the engine: all that a method of your own needs."""
 
-from typing import Any
+from in2r.methods.base import LookUp, Method, MethodConfig, Now, Step, TrainingPairs, Walk, Warmup
+from in2r.methods.division import Division, PartitionConfig, divide_by_mixture, in_two, whole
+from in2r.methods.network import Batch, Cost, Net
+from in2r.methods.registry import METHODS, build_method, find_method, method_names
+from in2r.methods.warmup import HingeWarmup, SceWarmup
 
-from in2r.methods.base import ENDLESS, Batch, Method, Peer, Step
-from in2r.methods.in2r import In2r, In2rConfig
-from in2r.methods.plain import Sce, SceConfig, Triplet, TripletConfig
-
-MethodConfig = In2rConfig | TripletConfig | SceConfig
-
-METHODS: dict[str, tuple[Any, Any]] = {
-    "in2r": (In2rConfig, In2r),
-    "triplet": (TripletConfig, Triplet),
-    "sce": (SceConfig, Sce),
-}
-"""name → (its configuration dataclass, its class)"""
-
-
-def build_method(config: MethodConfig, pairs: int) -> Method:
-    """Make the method for a training set of `pairs` pairs."""
-    method: Method = METHODS[config.name][1](config, pairs)
-    return method
-
-
-__all__ = ["ENDLESS", "METHODS", "Batch", "Method", "MethodConfig", "Peer", "Step", "build_method"]
+__all__ = [
+    "METHODS",
+    "Batch",
+    "Cost",
+    "Division",
+    "HingeWarmup",
+    "LookUp",
+    "Method",
+    "MethodConfig",
+    "Net",
+    "Now",
+    "PartitionConfig",
+    "SceWarmup",
+    "Step",
+    "TrainingPairs",
+    "Walk",
+    "Warmup",
+    "build_method",
+    "divide_by_mixture",
+    "find_method",
+    "in_two",
+    "method_names",
+    "whole",
+]

@@ -1,134 +1,236 @@
-"""What a method is made of, and what the engine asks of it."""
+"""The contract between a method and the engine.
 
-from collections.abc import Sequence
+A method makes losses out of batches and divides the training pairs into sets. It never reads files, steps an optimiser,
+or knows which pairs are truly mismatched. The engine knows this contract and no method's name.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from in2r.memory import MemoryBank, Neighbors
-from in2r.models.dual import DualEncoder
-
-ENDLESS = 10**9
-"""an epoch that comes after any warm-up"""
+from in2r.config import key
+from in2r.memory import Neighbors
+from in2r.methods.division import Division, PartitionConfig, whole
+from in2r.methods.network import Batch, Net
+from in2r.models.base import Items
+from in2r.seeds import torch_generator
 
 
 @dataclass(frozen=True)
-class Batch:
-    """B pairs, ready for the encoders: values on the device, what is known of them without it on the CPU."""
+class Walk:
+    """How an epoch passes over one set; the first set drives the epoch: it is passed over once."""
 
-    pairs: Tensor
-    """(B,) int64, which training pairs these are"""
-    groups: Tensor
-    """(B,) int64, the image of each pair as given (after any injected noise)"""
-    images: Tensor
-    """(B, regions, dim) float32"""
-    image_mask: Tensor | None
-    """(B, regions) bool on the CPU, None = all are real"""
-    texts: Tensor
-    """(B, tokens) int64 word ids, or (B, 1, dim) float32 caption vectors"""
-    text_mask: Tensor | None
-    """(B, tokens) bool on the CPU, None = all are real"""
-    elite: Tensor | None = None
-    """(n,) int64, which rows have a clean probability above τ_dyn; None outside a clean set"""
-    words: Tensor | None = None
-    """(B,) int64, equal for captions of the same words; only with `method.mask_same_image`, and captions as words"""
-    hidden: dict[str, tuple[Tensor, Tensor]] | None = None
-    """"image" and "text" → groups (B,) and pairs (B, n) that such a query may not find (negative = none); only with
-    `noise.hide_original`, an analysis that uses the truth"""
+    name: str
+    again: bool = True
+    """a set beside the first one is cycled; False: passed over once, then absent"""
+    whole: bool = False
+    """only batches of the full size; False: a last smaller batch too, unless it has a single pair"""
 
 
-class Peer(nn.Module):
-    """One of the two networks: encoders, and what a method keeps beside them."""
+@dataclass(frozen=True)
+class LookUp:
+    """What a step looked up for the pairs of a batch, for the record alone."""
 
-    def __init__(self, encoder: DualEncoder, refiners: nn.ModuleDict, memory: MemoryBank | None) -> None:
-        super().__init__()
-        self.encoder = encoder
-        self.refiners = refiners
-        self.memory = memory
-
-    def embed(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return the unit-norm image and text embeddings v, u, each (B, D)."""
-        return self.embed_each(batch)[0]
-
-    def embed_each(self, *batches: Batch) -> list[tuple[Tensor, Tensor]]:
-        """Return v, u of each batch, by one pass through each encoder; given twice, a batch has two dropout masks.
-
-        In training each batch has its own batch statistics, as if they were embedded one after the other.
-        """
-        parts = [len(batch.pairs) for batch in batches]
-        images = _joined([(batch.images, batch.image_mask) for batch in batches])
-        texts = _joined([(batch.texts, batch.text_mask) for batch in batches])
-        v, u = self.encoder.encode_images(*images, parts).vector, self.encoder.encode_texts(*texts, parts).vector
-        return list(zip(torch.split(v, parts), torch.split(u, parts), strict=True))
+    batch: Batch
+    near_images: Neighbors
+    """entries found for the images"""
+    near_texts: Neighbors
+    """entries found for the texts"""
 
 
-def _joined(sets: Sequence[tuple[Tensor, Tensor | None]]) -> tuple[Tensor, Tensor | None]:
-    """Put sets (B, K, ...) of several batches below each other, padded to the largest K."""
-    if len(sets) == 1:
-        return sets[0]
-    longest = max(values.shape[1] for values, _ in sets)
-    masked = any(mask is not None or values.shape[1] < longest for values, mask in sets)
-    masks = [torch.ones(values.shape[:2], dtype=torch.bool) if mask is None else mask for values, mask in sets]
-    joined = torch.cat([_padded(values, longest) for values, _ in sets])
-    return joined, torch.cat([_padded(mask, longest) for mask in masks]) if masked else None
-
-
-def _padded(values: Tensor, length: int) -> Tensor:
-    """Fill up the second dimension with zeros."""
-    missing = length - values.shape[1]
-    return values if missing == 0 else torch.cat([values, values.new_zeros(len(values), missing, *values.shape[2:])], 1)
+def _nothing() -> None:
+    """Do nothing."""
 
 
 @dataclass
 class Step:
-    """What one training step of one network gives back."""
+    """One optimiser step."""
 
     losses: dict[str, Tensor]
-    """named losses, scalars; `total` is the one to minimise"""
-    keep: tuple[Tensor, Tensor, Tensor, Tensor] | None = None
-    """images, texts, pairs, groups to push into the network's own memory after the step"""
-    near_images: Neighbors | None = None
-    """neighbours found for the noisy images (their texts were fused)"""
-    near_texts: Neighbors | None = None
-    """neighbours found for the noisy texts (their images were fused)"""
+    """named scalars; `total` is the one to minimise"""
+    of: str = "net"
+    """which optimiser steps: "net" (backbone and `own`, gradient clipped), or one of `Method.optimizers`"""
+    after: Callable[[], None] = _nothing
+    """is called when the step is taken, such as to fill a memory"""
     notes: dict[str, float | Tensor] = field(default_factory=dict)
-    """counts for the health record, such as steps without rectification"""
+    """scalars whose mean over the epoch is recorded"""
+    found: LookUp | None = None
 
 
-class Method(Protocol):
-    """The contract between a method and the engine.
+@dataclass(frozen=True)
+class Now:
+    """Where in the main phase a method is asked."""
 
-    A method makes losses out of batches; it never reads files, steps an optimiser, or knows the truth.
+    epoch: int
+    """of the main phase, from 0"""
+    epochs: int
+    """of the main phase"""
+    seed: int
+    name: str = ""
+    """the network that is trained; empty in `divide` and `end_epoch`"""
+    step: int = 0
+    """of the epoch, from 0"""
+
+    def generator(self, *names: str | int) -> torch.Generator:
+        """Return a generator on the CPU whose draws depend on the run's seed and on these names alone.
+
+        Where draws must differ between networks, epochs or steps, these must be among the names.
+        """
+        return torch_generator(self.seed, *names)
+
+
+class TrainingPairs(Protocol):
+    """What a method may ask of the training pairs."""
+
+    @property
+    def pairs(self) -> Tensor:
+        """The pairs that are trained on, (n,) int64 on the CPU."""
+        ...
+
+    @property
+    def image_of_pair(self) -> Tensor:
+        """The image of each of the N pairs as given, (N,) int64 on the CPU."""
+        ...
+
+    @property
+    def device(self) -> torch.device:
+        """Where the networks are."""
+        ...
+
+    def encode(self, net: Net, pairs: Tensor) -> tuple[Items, Items]:
+        """Return images and texts of pairs (k,) int64, encoded in eval mode without gradient."""
+        ...
+
+    def same_words(self) -> Tensor | None:
+        """Return (N,) int64, equal for captions of the same words; None where captions are vectors."""
+        ...
+
+
+class Warmup(Protocol):
+    """The loss of the first epochs, on all pairs; a frozen dataclass of its numbers.
+
+    Runs whose warm-ups are equal, and all else that decides them, share one.
     """
 
-    name: str
-
-    def parts(self, dim: int) -> tuple[nn.ModuleDict, MemoryBank | None]:
-        """Make the refiners and the memory of one network."""
+    def step(self, net: Net, batch: Batch) -> Step:
+        """Make the losses of one batch."""
         ...
 
-    def needs_partition(self, epoch: int) -> bool:
-        """Say whether this epoch (from 0) trains on a clean and a noisy set, or on all pairs alike."""
-        ...
 
-    def warmup(self) -> tuple[int, dict[str, Any]]:
-        """Return the number of warm-up epochs, and what decides their loss: methods that agree in it begin alike."""
-        ...
+@dataclass(frozen=True)
+class MethodConfig:
+    """Section `method`: what every method's settings begin with."""
 
-    def all_pairs_step(self, net: Peer, batch: Batch, epoch: int) -> Step:
-        """Make the losses of one batch drawn from all pairs."""
-        ...
+    name: str = key("", "the method")
 
-    def partition_step(self, net: Peer, peer: Peer, clean: Batch, noisy: Batch | None) -> Step:
-        """Make the losses of one clean and one noisy batch."""
-        ...
 
-    def sample_losses(self, similarity: Tensor) -> dict[str, Tensor]:
-        """Return the named per-sample losses (B,) of a batch (B, B); one of them makes the partition."""
-        ...
+class Method(ABC):
+    """A method: what it needs is overridden, all else does nothing.
 
-    def prefill(self) -> Literal["elite", "clean"] | None:
-        """Say which pairs of the first partition fill the memories; None = none."""
-        ...
+    Args:
+        config: section `method` of the settings, an instance of the class's `Config`.
+        partition: section `partition`: how pairs are scored and divided.
+    """
+
+    Config: ClassVar[type[Any]] = MethodConfig
+    """a frozen dataclass of settings, derived from `MethodConfig`"""
+    networks: ClassVar[int] = 1
+    """1, or 2 that train side by side; S of the ensemble is the mean of theirs"""
+    sets: ClassVar[tuple[Walk, ...]] = (Walk("all"),)
+    looks_up: ClassVar[bool] = False
+    """True: it looks pairs up in a memory, and heeds `Batch.hidden`"""
+
+    def __init__(self, config: Any, partition: PartitionConfig) -> None:
+        self.config, self.partition = config, partition
+
+    @property
+    def label(self) -> str:
+        """What tables call a run of it."""
+        return str(self.config.name)
+
+    @classmethod
+    def divides(cls) -> bool:
+        """Say whether the method tells pairs apart."""
+        return cls.divide is not Method.divide
+
+    def fault(self, dim: int) -> str:
+        """Say which settings contradict each other, or an embedding of D = `dim`; an empty string where none do."""
+        return ""
+
+    def warmup(self) -> tuple[int, Warmup | None]:
+        """Return the number of warm-up epochs and their loss; None: the method's own steps, on all pairs."""
+        return 0, None
+
+    def own(self, dim: int, pairs: int, batch_size: int) -> nn.Module:
+        """Make what one network keeps beside its backbone.
+
+        Args:
+            dim: D.
+            pairs: N, the training pairs.
+            batch_size: pairs in a full batch.
+
+        Raises:
+            InputError: the settings do not fit so many pairs.
+        """
+        return nn.Module()
+
+    def optimizers(self) -> Mapping[str, float]:
+        """Name the children of `own` that have an optimiser of their own, and its learning rate over the network's."""
+        return {}
+
+    def fixed_columns(self, data: TrainingPairs) -> Mapping[str, Tensor]:
+        """Return columns (N, ...) that do not change in a run; every batch has its pairs' rows."""
+        return {}
+
+    def observe(self, net: Net, images: Items, texts: Items, pairs: Tensor) -> Mapping[str, Tensor] | None:
+        """Score the pairs of one batch before each epoch of the main phase; eval mode, no gradient.
+
+        A pair's batch mates are the same in every epoch and for both networks.
+
+        Args:
+            net: the network.
+            images: B images, encoded.
+            texts: their captions.
+            pairs: (B,) int64 on the CPU, which training pairs these are.
+
+        Returns:
+            name → (B,), such as per-sample losses; larger = less likely to belong together, which the record's AUROC
+            relies on. None: nothing is observed, and no pass over the pairs is made.
+        """
+        return None
+
+    def divide(
+        self, seen: Mapping[str, Mapping[str, Tensor]], nets: Mapping[str, Net], data: TrainingPairs, now: Now
+    ) -> Mapping[str, Division]:
+        """Say what each network trains on in this epoch.
+
+        Args:
+            seen: network → what `observe` returned, (n,) on the CPU in the order of `data.pairs`; empty without it.
+            nets: the networks.
+            data: the training pairs.
+            now: the epoch.
+        """
+        return dict.fromkeys(nets, self.trust(data.pairs, len(data.image_of_pair)))
+
+    def trust(self, pairs: Tensor, total: int) -> Division:
+        """Return the division in which all of `pairs` count as clean: an oracle run trains on it."""
+        return whole(pairs, total)
+
+    @abstractmethod
+    def steps(self, net: Net, peer: Net, batches: Mapping[str, Batch], now: Now) -> Iterator[Step]:
+        """Yield the optimiser steps of one iteration; each is taken before the next one is asked for.
+
+        Args:
+            net: the network that is trained.
+            peer: the other network, or `net` itself where there is one; only read.
+            batches: set → batch, made when it is asked for; a set is absent where it has no batch, or of one pair.
+            now: epoch, step, network.
+        """
+
+    def end_epoch(self, nets: Mapping[str, Net], now: Now) -> Mapping[str, float]:
+        """Do what is due when an epoch of the main phase has ended; return figures for its record."""
+        return {}

@@ -5,8 +5,9 @@ clean loss (Eqs. 2-5), rectification (Eqs. 6-11). Letters as in the paper: v, u 
 embeddings (B, D); t_hat, v_hat the prototypes; q a soft target.
 """
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -14,21 +15,38 @@ from torch import Tensor, nn
 from in2r.config import key
 from in2r.errors import InputError
 from in2r.layers.refiners import GatRefiner, GcnRefiner, GraphRefiner, MeanRefiner, Top1Refiner
-from in2r.losses import prototype_contrast_loss, rectification_loss, sce_loss, soft_target, triplet_loss
+from in2r.losses import prototype_contrast_loss, rectification_loss, soft_target, triplet_loss
 from in2r.memory import MemoryBank, Neighbors
-from in2r.methods.base import Batch, Peer, Step
+from in2r.methods.base import LookUp, Method, MethodConfig, Now, Step, TrainingPairs, Walk
+from in2r.methods.division import Division, exchange, whole
+from in2r.methods.judging import PairLosses, judge_pairs
+from in2r.methods.network import Batch, Net
+from in2r.methods.warmup import SceWarmup, same_image
+from in2r.models.base import Items
 
 
 @dataclass(frozen=True)
-class In2rConfig:
+class In2rConfig(MethodConfig):
     """Section `method` for name = in2r."""
 
-    name: Literal["in2r"] = key("in2r", "the method")
+    name: str = key("in2r", "the method")
     warmup_epochs: int = key(5, "epochs of warm-up on all pairs (paper)", low=0)
     ce_weight: float = key(1.0, "α of Eq. 1: weight of cross-entropy (paper)", low=0)
     rce_weight: float = key(1.0, "β of Eq. 1: weight of reverse cross-entropy (paper)", low=0)
     epsilon: float = key(1e-7, "ε inside the logarithm of reverse cross-entropy (released code)", above=0)
     warmup_temperature: float = key(0.05, "τ of the warm-up loss (paper)", above=0)
+    partition_loss: Literal["sce", "triplet-mean", "auto"] = key(
+        "sce",
+        "per-sample loss that divides the pairs; both are recorded. auto: sce where it calls many pairs noisy "
+        "(sce_from), else triplet-mean, which does not call two fifths of clean pairs noisy",
+    )
+    sce_from: float = key(
+        0.6,
+        "partition_loss auto: share of noisy pairs by the sce loss from which that loss is taken (it says 0.51 at 40 % "
+        "noise, 0.66 at 60 %; up to 40 % triplet-mean is within 0.02 of the truth: docs/results.md)",
+        low=0,
+        high=1,
+    )
     margin: float = key(0.2, "margin m of Eq. 3 (paper)", low=0)
     intra_margin: float = key(0.2, "margin of Eq. 4 (paper; released code: 0.3)", low=0)
     lambda_intra: float = key(
@@ -76,34 +94,57 @@ class In2rConfig:
     )
 
 
-class In2r:
-    """The method; stateless but for its settings and the memory's size."""
+class In2rOwn(nn.Module):
+    """What one network keeps beside its backbone: refiner(s) and memory; neither where noisy pairs are discarded."""
 
-    def __init__(self, config: In2rConfig, pairs: int) -> None:
-        self.config, self.pairs = config, pairs
-        self.name = "discard" if config.rectifier == "none" else "in2r"
-        share = min(int(config.memory_share * pairs), config.memory_limit)
-        self.memory_size = None
-        if config.rectifier != "none":
-            self.memory_size = config.memory_size or max(share, config.num_neighbors)
+    def __init__(self, refiners: nn.ModuleDict, memory: MemoryBank | None) -> None:
+        super().__init__()
+        self.refiners, self.memory = refiners, memory
 
-    def parts(self, dim: int) -> tuple[nn.ModuleDict, MemoryBank | None]:
+
+class In2r(Method):
+    """Two networks; each divides the pairs for the other and keeps the memory that the other searches."""
+
+    Config = In2rConfig
+    config: In2rConfig
+    networks = 2
+    sets = (Walk("clean"), Walk("noisy"))
+    looks_up = True
+
+    @property
+    def label(self) -> str:
+        """Without a rectifier noisy pairs are discarded: a baseline of its own name."""
+        return "discard" if self.config.rectifier == "none" else self.config.name
+
+    def fault(self, dim: int) -> str:
+        """Check heads against D, and K against M."""
+        c = self.config
+        if c.rectifier == "refiner" and c.refiner != "gcn" and dim % c.refiner_heads:
+            return f"`model.dim` ({dim}) must be a multiple of `method.refiner_heads` ({c.refiner_heads})"
+        if c.memory_size is not None and c.memory_size < c.num_neighbors:
+            return f"`method.memory_size` ({c.memory_size}) must be at least `method.num_neighbors` ({c.num_neighbors})"
+        return ""
+
+    # --- what a network keeps
+
+    def own(self, dim: int, pairs: int, batch_size: int) -> In2rOwn:
         """Make one network's refiner(s) and memory.
 
         Raises:
             InputError: the memory can never hold K pairs, so that nothing would ever be rectified.
         """
         c = self.config
-        if self.memory_size is None:
-            return nn.ModuleDict(), None
-        if min(self.memory_size, self.pairs) < c.num_neighbors:
+        if c.rectifier == "none":
+            return In2rOwn(nn.ModuleDict(), None)
+        size = c.memory_size or max(min(int(c.memory_share * pairs), c.memory_limit), c.num_neighbors)
+        if min(size, pairs) < c.num_neighbors:
             raise InputError(
                 f"configuration: `method.num_neighbors` ({c.num_neighbors}) must be at most `method.memory_size` "
-                f"({self.memory_size}) and the number of training pairs ({self.pairs})"
+                f"({size}) and the number of training pairs ({pairs})"
             )
         names = ["i2t"] if c.refiner_sharing == "shared" else ["i2t", "t2i"]
         refiners = nn.ModuleDict({name: self._refiner(dim) for name in names})
-        return refiners, MemoryBank(self.memory_size, dim, c.memory_unique)
+        return In2rOwn(refiners, MemoryBank(size, dim, c.memory_unique))
 
     def _refiner(self, dim: int) -> nn.Module:
         c = self.config
@@ -114,72 +155,89 @@ class In2r:
         kind = GraphRefiner if c.refiner == "mhsa" else GatRefiner
         return kind(dim, c.refiner_heads, c.refiner_dropout)
 
-    def needs_partition(self, epoch: int) -> bool:
-        """Phase 2 begins after the warm-up."""
-        return epoch >= self.config.warmup_epochs
+    def fixed_columns(self, data: TrainingPairs) -> Mapping[str, Tensor]:
+        """Return `words`, equal for captions of the same words, where these are no negatives of each other."""
+        words = data.same_words() if self.config.mask_same_image else None
+        return {} if words is None else {"words": words}
 
-    def warmup(self) -> tuple[int, dict[str, Any]]:
-        """Return Eq. 1's settings."""
+    # --- phase 1: warm-up on all pairs (Eq. 1)
+
+    def warmup(self) -> tuple[int, SceWarmup]:
+        """Return the warm-up's epochs and Eq. 1's numbers."""
         c = self.config
-        return c.warmup_epochs, {
-            "loss": "sce",
-            "temperature": c.warmup_temperature,
-            "weights": [c.ce_weight, c.rce_weight, c.epsilon],
-            "mask_same_image": c.mask_same_image,
+        start = SceWarmup(c.warmup_temperature, c.ce_weight, c.rce_weight, c.epsilon, c.mask_same_image)
+        return c.warmup_epochs, start
+
+    # --- phase 2: each network judges all pairs; its peer trains on what it says
+
+    def observe(self, net: Net, images: Items, texts: Items, pairs: Tensor) -> Mapping[str, Tensor]:
+        """Return both candidates for the division: the warm-up loss, and the hinge averaged over all negatives."""
+        c = self.config
+        losses = PairLosses(c.margin, c.warmup_temperature, c.ce_weight, c.rce_weight, c.epsilon)
+        return losses(net.score(images, texts))
+
+    def divide(
+        self, seen: Mapping[str, Mapping[str, Tensor]], nets: Mapping[str, Net], data: TrainingPairs, now: Now
+    ) -> Mapping[str, Division]:
+        """Each network trains on its peer's verdict; the first verdict also fills the memories."""
+        c, total = self.config, len(data.image_of_pair)
+        verdicts = {
+            name: judge_pairs(losses, c.partition_loss, c.sce_from, self.partition).divide(
+                data.pairs, total, self.partition, name
+            )
+            for name, losses in seen.items()
         }
+        divisions = exchange(verdicts)
+        for name, net in nets.items():
+            self.prefill(net, divisions[name], data, now.generator("prefill", name))
+        return divisions
 
-    def prefill(self) -> Literal["elite", "clean"] | None:
-        """Say which pairs of the first partition fill the memories."""
-        if not self.config.memory_prefill or self.config.rectifier == "none":
-            return None
-        return "elite" if self.config.memory_elite else "clean"
+    def prefill(self, net: Net, division: Division, data: TrainingPairs, draws: torch.Generator) -> None:
+        """Fill an empty memory with eval-mode embeddings of the trusted pairs, the newest M of a shuffled order."""
+        memory = _own(net).memory
+        if not self.config.memory_prefill or memory is None or len(memory) > 0 or not division.split:
+            return
+        trusted = division.columns["elite"] if self.config.memory_elite else division.sets == 0
+        chosen = torch.nonzero(trusted).flatten()
+        chosen = chosen[torch.randperm(len(chosen), generator=draws)][-memory.capacity :]
+        images, texts = data.encode(net, chosen)
+        groups = data.image_of_pair[chosen].to(data.device)
+        memory.push(images.vector, texts.vector, chosen.to(data.device), groups)
 
-    def sample_losses(self, similarity: Tensor) -> dict[str, Tensor]:
-        """Both candidates for the partition: the warm-up loss, and the hinge averaged over all negatives."""
-        c = self.config
-        return {
-            "sce": sce_loss(similarity, c.warmup_temperature, c.ce_weight, c.rce_weight, c.epsilon, reduction="none"),
-            "triplet-mean": triplet_loss(similarity, c.margin, negatives="mean", reduction="none"),
-        }
+    def trust(self, pairs: Tensor, total: int) -> Division:
+        """Count every pair as clean and elite."""
+        return whole(pairs, total)
 
-    def all_pairs_step(self, net: Peer, batch: Batch, epoch: int) -> Step:
-        """Phase 1: L_robust = ½ [L_sce(y, p_i2t) + L_sce(y, p_t2i)] over all pairs (Eq. 1)."""
-        c = self.config
-        v, u = net.embed(batch)
-        robust = sce_loss(
-            v @ u.T, c.warmup_temperature, c.ce_weight, c.rce_weight, c.epsilon, ignore=self._ignored(batch)
-        )
-        return Step({"sce": robust, "total": robust})
+    # --- one step: L_total = L_clean + γ L_rect (Eq. 12); the peer is only read
 
-    def partition_step(self, net: Peer, peer: Peer, clean: Batch, noisy: Batch | None) -> Step:
-        """Phase 2: L_total = L_clean + γ L_rect (Eq. 12); the peer is only read."""
-        c = self.config
+    def steps(self, net: Net, peer: Net, batches: Mapping[str, Batch], now: Now) -> Iterator[Step]:
+        """Make the step of one clean and one noisy batch."""
+        c, own = self.config, _own(net)
+        clean = batches["clean"]
         views = [clean] if c.lambda_intra == 0 else [clean, clean]  # the same batch under two dropout masks
-        memory = peer.memory if c.memory_source == "peer" else net.memory
-        if memory is None or len(memory) < c.num_neighbors:
-            noisy = None
-        embedded = net.embed_each(*views, *([] if noisy is None else [noisy]))
-        v, u = embedded[0]
-        step = Step(self._clean_loss(embedded[: len(views)], self._ignored(clean)))
-        losses = step.losses
-        losses["total"] = losses["clean"]
-        if net.memory is not None:
-            assert clean.elite is not None
-            chosen = clean.elite if c.memory_elite else torch.arange(len(v), device=v.device)
-            step.keep = (v.detach()[chosen], u.detach()[chosen], clean.pairs[chosen], clean.groups[chosen])
-            step.notes["unrectified_steps"] = float(noisy is None)
+        memory = _own(peer).memory if c.memory_source == "peer" else own.memory
+        searchable = memory is not None and len(memory) >= c.num_neighbors
+        noisy = batches.get("noisy") if searchable else None
+        encoded = net.encode(*views, *([] if noisy is None else [noisy]))
+        losses = self._clean_loss(net, encoded[: len(views)], clean)
+        step = Step({**losses, "total": losses["clean"]})
         if noisy is not None and memory is not None:
-            losses["rect"] = self._rectify(net, memory, noisy, embedded[-1], (v, u), step)
-            losses["total"] = losses["clean"] + c.gamma * losses["rect"]  # Eq. 12
-        return step
+            step.losses["rect"] = self._rectify(net, memory, noisy, encoded[-1], encoded[0], step)
+            step.losses["total"] = losses["clean"] + c.gamma * step.losses["rect"]  # Eq. 12
+        if own.memory is not None:
+            step.notes["unrectified_steps"] = float(noisy is None)
+            self._remember(own.memory, clean, encoded[0], step)
+        yield step
 
-    def _clean_loss(self, views: list[tuple[Tensor, Tensor]], ignore: Tensor | None) -> dict[str, Tensor]:
+    def _clean_loss(self, net: Net, views: list[tuple[Items, Items]], batch: Batch) -> dict[str, Tensor]:
         c = self.config
-        v, u = views[0]
-        inter = triplet_loss(v @ u.T, c.margin, ignore=ignore)  # Eq. 3
+        ignore = same_image(batch) if c.mask_same_image else None
+        images, texts = views[0]
+        inter = triplet_loss(net.score(images, texts), c.margin, ignore=ignore)  # Eq. 3
         if len(views) == 1:
             return {"inter": inter, "clean": inter}
-        v_drop, u_drop = views[1]
+        v, u = images.vector, texts.vector
+        v_drop, u_drop = (items.vector for items in views[1])
         image = triplet_loss(v @ v_drop.T, c.intra_margin, ignore=ignore)  # Eq. 4
         text = triplet_loss(u @ u_drop.T, c.intra_margin, ignore=ignore)
         return {
@@ -189,24 +247,39 @@ class In2r:
             "clean": inter + c.lambda_intra * (image + text),  # Eq. 5
         }
 
+    def _remember(self, memory: MemoryBank, clean: Batch, encoded: tuple[Items, Items], step: Step) -> None:
+        """Push the elite pairs, detached, when the step is taken (in2r.md, Phase 2, step 3)."""
+        v, u = (items.vector.detach() for items in encoded)
+        chosen = clean.rows("elite") if self.config.memory_elite else torch.arange(len(v), device=v.device)
+        entries = v[chosen], u[chosen], clean.pairs[chosen], clean.groups[chosen]
+        step.after = lambda: memory.push(*entries)
+        step.notes["elite_pairs"] = float(len(chosen))
+
     def _rectify(
         self,
-        net: Peer,
+        net: Net,
         memory: MemoryBank,
         noisy: Batch,
-        embedded: tuple[Tensor, Tensor],
-        clean: tuple[Tensor, Tensor],
+        encoded: tuple[Items, Items],
+        clean: tuple[Items, Items],
         step: Step,
     ) -> Tensor:
         """Return L_rect of the noisy batch; what was found goes into the step."""
-        v, u = embedded
-        step.near_images = self._neighbors(memory, v, noisy, "image")  # Eq. 6
-        step.near_texts = self._neighbors(memory, u, noisy, "text")
-        found = torch.isfinite(step.near_images.scores[:, -1]) & torch.isfinite(step.near_texts.scores[:, -1])
-        t_hat, v_hat = self._prototypes(net, step.near_images.texts, step.near_texts.images)  # Eqs. 7-9
+        images, texts = encoded
+        near_images = self._neighbors(memory, images.vector, noisy, "image")  # Eq. 6
+        near_texts = self._neighbors(memory, texts.vector, noisy, "text")
+        found = torch.isfinite(near_images.scores[:, -1]) & torch.isfinite(near_texts.scores[:, -1])
+        t_hat, v_hat = self._prototypes(net, near_images.texts, near_texts.images)  # Eqs. 7-9
         # a query whose exclusions leave fewer than K neighbours has no prototype
-        rect = self._rectification(v, u, t_hat, v_hat, clean, ~found)
-        step.notes["queries_without_prototype"] = 1 - found.float().mean()
+        rect = self._rectification(net, encoded, t_hat, v_hat, clean, ~found)
+        step.found = LookUp(noisy, near_images, near_texts)
+        step.notes |= {
+            "queries_without_prototype": 1 - found.float().mean(),
+            "distinct_neighbors_i2t": near_images.distinct(),
+            "distinct_neighbors_t2i": near_texts.distinct(),
+            "neighbor_score_i2t": near_images.scores.clamp(min=-1).mean(),
+            "neighbor_score_t2i": near_texts.scores.clamp(min=-1).mean(),
+        }
         return (rect * found).sum() / found.sum().clamp(min=1)
 
     def _neighbors(self, memory: MemoryBank, query: Tensor, batch: Batch, by: Literal["image", "text"]) -> Neighbors:
@@ -217,40 +290,52 @@ class In2r:
             groups, pairs = batch.hidden[by]
         return memory.nearest(query.detach(), c.num_neighbors, by=by, exclude_groups=groups, exclude_ids=pairs)
 
-    def _prototypes(self, net: Peer, texts: Tensor, images: Tensor) -> tuple[Tensor, Tensor]:
+    def _prototypes(self, net: Net, texts: Tensor, images: Tensor) -> tuple[Tensor, Tensor]:
         """Fuse neighbours (B, K, D) of each direction into a prototype (B, D)."""
-        if "t2i" in net.refiners:
-            return net.refiners["i2t"](texts), net.refiners["t2i"](images)
-        t_hat, v_hat = net.refiners["i2t"](torch.cat([texts, images])).chunk(2)
+        refiners = _own(net).refiners
+        if "t2i" in refiners:
+            return refiners["i2t"](texts), refiners["t2i"](images)
+        t_hat, v_hat = refiners["i2t"](torch.cat([texts, images])).chunk(2)
         return t_hat, v_hat
 
     def _rectification(
-        self, v: Tensor, u: Tensor, t_hat: Tensor, v_hat: Tensor, clean: tuple[Tensor, Tensor], absent: Tensor
+        self,
+        net: Net,
+        encoded: tuple[Items, Items],
+        t_hat: Tensor,
+        v_hat: Tensor,
+        clean: tuple[Items, Items],
+        absent: Tensor,
     ) -> Tensor:
         """Return the per-sample rectification loss (B,); rows without a prototype (`absent`) are not to be used."""
         c = self.config
         weights = (c.ce_weight, c.rce_weight, c.epsilon)
+        images, texts = encoded
         if c.rectification == "prototype-contrast":
+            v, u = images.vector, texts.vector
             return prototype_contrast_loss(
                 v @ t_hat.T, u @ v_hat.T, c.rectification_temperature, *weights, reduction="none", ignore=absent
             )
-        texts, images = u, v
+        all_images, all_texts = images, texts  # the candidates of Eq. 10
         if c.candidates == "both":
-            images, texts = torch.cat([v, clean[0]]), torch.cat([u, clean[1]])
-        q_i2t = soft_target(t_hat, texts, c.rectification_temperature)  # Eq. 10
-        q_t2i = soft_target(v_hat, images, c.rectification_temperature)
+            all_images, all_texts = Items.cat([images, clean[0]]), Items.cat([texts, clean[1]])
+        q_i2t = soft_target(t_hat, all_texts.vector, c.rectification_temperature)  # Eq. 10
+        q_t2i = soft_target(v_hat, all_images.vector, c.rectification_temperature)
         return rectification_loss(  # Eq. 11
-            v @ texts.T,
+            net.score(images, all_texts),
             q_i2t,
             q_t2i,
             c.rectification_temperature,
             *weights,
             reduction="none",
-            similarity_t2i=u @ images.T,
+            similarity_t2i=net.score(all_images, texts).T,
         )
 
-    def _ignored(self, batch: Batch) -> Tensor | None:
-        if not self.config.mask_same_image:
-            return None
-        alike = batch.groups[:, None] == batch.groups[None, :]
-        return alike if batch.words is None else alike | (batch.words[:, None] == batch.words[None, :])
+    def end_epoch(self, nets: Mapping[str, Net], now: Now) -> Mapping[str, float]:
+        """Say how full the memories are."""
+        memories = {name: _own(net).memory for name, net in nets.items()}
+        return {f"memory_fill_{name}": len(m) / m.capacity for name, m in memories.items() if m is not None}
+
+
+def _own(net: Net) -> In2rOwn:
+    return cast(In2rOwn, net.own)

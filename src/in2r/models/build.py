@@ -8,6 +8,7 @@ from torch import Tensor
 
 from in2r.config import key
 from in2r.errors import InputError
+from in2r.models.base import Backbone
 from in2r.models.dual import DualEncoder
 from in2r.models.encoders import RegionEncoder, VectorEncoder, WordEncoder
 
@@ -53,7 +54,7 @@ class Inputs:
     )
 
 
-def build_encoder(config: ModelConfig, inputs: Inputs, word_matrix: Tensor | None = None) -> DualEncoder:
+def build_backbone(config: ModelConfig, inputs: Inputs, word_matrix: Tensor | None = None) -> Backbone:
     """Build the dual encoder f, g for the given inputs; initial weights come from torch's default generator.
 
     Args:

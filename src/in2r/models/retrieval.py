@@ -12,8 +12,8 @@ from torch import Tensor
 from in2r.data.features import UNUSABLE, Features, unusable
 from in2r.data.text.vocabulary import PackedTokens, Vocabulary
 from in2r.errors import InputError
+from in2r.models.base import Backbone
 from in2r.models.build import Inputs
-from in2r.models.dual import DualEncoder
 from in2r.models.encode import encode_images, encode_texts, side_by_side
 
 log = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ class RetrievalModel:
 
     def __init__(
         self,
-        encoders: Mapping[str, DualEncoder],
+        encoders: Mapping[str, Backbone],
         inputs: Inputs,
         vocabulary: Vocabulary | None,
         device: torch.device,
@@ -78,7 +78,7 @@ class RetrievalModel:
         _require_shape("images", features, array, 3, self._inputs.image_dim, expected)
         counts = None if lengths is None else _lengths(lengths, *array.shape[:2])
 
-        def encode(encoder: DualEncoder, block: slice) -> Tensor:
+        def encode(encoder: Backbone, block: slice) -> Tensor:
             values = _finite(array[block], block.start, "images")
             return encode_images(encoder, _items(values, None if counts is None else counts[block]), self.device).vector
 
@@ -98,7 +98,7 @@ class RetrievalModel:
         if self._vocabulary is not None:
             tokens = self._tokens(captions, self._vocabulary)
 
-            def encode_words(encoder: DualEncoder, block: slice) -> Tensor:
+            def encode_words(encoder: Backbone, block: slice) -> Tensor:
                 items = torch.arange(block.start, block.stop)
                 return encode_texts(encoder, tokens, self.device, items).vector
 
@@ -108,7 +108,7 @@ class RetrievalModel:
         array = _numbers(captions, "captions", wanted)
         _require_shape("captions", captions, array, 2, dim, wanted)
 
-        def encode(encoder: DualEncoder, block: slice) -> Tensor:
+        def encode(encoder: Backbone, block: slice) -> Tensor:
             values = _finite(array[block], block.start, "captions")
             return encode_texts(encoder, _items(values[:, None, :]), self.device).vector
 
@@ -134,7 +134,7 @@ class RetrievalModel:
         return tokens
 
     def _encode(
-        self, count: int, encode: Callable[[DualEncoder, slice], Tensor], what: str, out: Vectors | None
+        self, count: int, encode: Callable[[Backbone, slice], Tensor], what: str, out: Vectors | None
     ) -> Vectors:
         result = np.empty((count, self.dim), np.float32) if out is None else out
         if not isinstance(result, np.ndarray) or not result.flags.writeable:

@@ -5,14 +5,13 @@ from typing import Any
 
 from in2r.errors import InputError
 from in2r.form import require_form
-from in2r.models.dual import DualEncoder
-from in2r.models.folder import restore_encoders
+from in2r.models.base import Backbone
+from in2r.models.folder import restore_backbones
 from in2r.runs.checkpoints import load_newest
 from in2r.runs.folder import RunFolder
 from in2r.runs.identity import require_own
 from in2r.tensors import load_tensors
 from in2r.training.evaluation import Rows
-from in2r.training.networks import NAMES
 from in2r.training.setup import Setup
 
 SELECTION_RULE = "highest dev rSum of the ensemble; of equal ones the first"
@@ -20,9 +19,9 @@ SELECTION_RULE = "highest dev rSum of the ensemble; of equal ones the first"
 
 @dataclass(frozen=True)
 class Best:
-    """Both networks at the selected epoch."""
+    """The networks at the selected epoch."""
 
-    encoders: dict[str, DualEncoder]
+    backbones: dict[str, Backbone]
     epoch: int
     """counted from 1"""
     dev: Rows
@@ -46,9 +45,9 @@ def load_best(folder: RunFolder, setup: Setup) -> Best:
         raise InputError(f"{folder.path}: no epoch has ended yet; `in2r resume {folder.path}` goes on")
     tensors, meta = load_tensors(folder.best_file)
     require_own(folder, folder.best_file, meta)
-    require_form(meta, {"epoch": int, "dev": {str: {str: float}}}, str(folder.best_file))
-    encoders = restore_encoders(tensors, list(NAMES), setup.config.model, setup.inputs, folder.best_file)
-    ready = {name: encoder.to(setup.device).eval() for name, encoder in encoders.items()}
+    require_form(meta, {"epoch": int, "dev": {str: {str: float}}, "networks": [str]}, str(folder.best_file))
+    backbones = restore_backbones(tensors, meta["networks"], setup.config.model, setup.inputs, folder.best_file)
+    ready = {name: backbone.to(setup.device).eval() for name, backbone in backbones.items()}
     return Best(ready, meta["epoch"], meta["dev"])
 
 

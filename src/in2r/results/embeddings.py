@@ -93,7 +93,7 @@ def _encode(folder: RunFolder, setup: Setup, split: str) -> tuple[dict[str, Tens
         raise InputError(f"{setup.source.path}: {len(chosen)} images in {split}; at least {FEWEST} are needed")
     captions, images = torch.as_tensor(chosen), pairs.images.select(pairs.image_of_caption[chosen])
     texts = setup.texts(pairs)
-    networks = best.encoders.values()
+    networks = best.backbones.values()
     tensors = {
         "images": side_by_side([encode_images(network, images, setup.device).vector.cpu() for network in networks]),
         "texts": side_by_side(

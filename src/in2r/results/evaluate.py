@@ -60,7 +60,7 @@ def evaluate_run(
         raise InputError(f"{pairs.name}: folds={folds} of {len(pairs.images)} images; a fold needs two images or more")
     _say_memory(pairs, setup.config.model.dim)
     with use_threads(setup.config.train.threads):
-        rows, health = evaluate_split(best.encoders, pairs, setup.texts(pairs), setup.device, folds)
+        rows, health = evaluate_split(best.backbones, pairs, setup.texts(pairs), setup.device, folds)
     described = protocol(folder, setup, best)
     described["evaluated"] = {
         "split": pairs.name,

@@ -62,7 +62,7 @@ def export_model(folder: RunFolder, setup: Setup) -> Path:
         described = protocol(folder, setup, best)
         return save_model(
             folder.model,
-            best.encoders,
+            best.backbones,
             setup.config.model,
             setup.inputs,
             setup.vocabulary,

@@ -7,7 +7,8 @@ from in2r.config import to_dict
 from in2r.data.fingerprint import changed_splits
 from in2r.device import device_name
 from in2r.results.best import Best, epochs_done
-from in2r.runs.folder import RunFolder, changed_settings, versions
+from in2r.runs.folder import RunFolder
+from in2r.runs.identity import changed_settings, versions
 from in2r.training.setup import Setup
 
 

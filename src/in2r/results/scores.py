@@ -2,27 +2,43 @@
 
 import csv
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from in2r.device import use_threads
 from in2r.files import atomic_path, require_writable, write_json
-from in2r.methods import build_method
+from in2r.methods import Division, Net
+from in2r.methods.judging import HINGE, Judgement, PairLosses, judge_pairs
 from in2r.metrics import auroc, chance_recalls
 from in2r.results.best import load_best, require_finished
 from in2r.results.protocol import protocol
 from in2r.runs.folder import RunFolder
+from in2r.training.division import observe_pairs
 from in2r.training.health import Truth, partition_truth
-from in2r.training.scoring import Judgement, judge_pairs, score_pairs
 from in2r.training.setup import Setup
 from in2r.training.train import reopen
 
-RATE_LOSS = "triplet-mean"
-"""the loss whose fit is closest to the true noise rate (docs/results.md), whichever one the partition is made from"""
+RATE_LOSS = HINGE
+"""the loss whose fit is closest to the true noise rate (docs/results.md)"""
+SCE_FROM = 0.6
+"""share of noisy pairs by the sce loss from which that loss gives the clean probabilities; IN²R's `sce_from`"""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What one network says of all pairs."""
+
+    judgement: Judgement
+    division: Division
+
+    @property
+    def clean_prob(self) -> Tensor:
+        """Return (N,) float32."""
+        return self.division.columns["clean_prob"]
 
 
 def score_run(path: str | Path, *, device: str | None = None, force: bool = False, unfinished: bool = False) -> Path:
@@ -52,21 +68,23 @@ def score_run(path: str | Path, *, device: str | None = None, force: bool = Fals
     best = load_best(folder, setup)
     data = setup.training_data()
     data = replace(data, pairs=torch.arange(len(data.image_of_pair)))  # an oracle run's left out pairs too
-    method = build_method(setup.config.method, len(data.pairs))
-    judgements = {}
-    # whatever training took: a pair is judged by all that is in it, and by the loss that fits how much noise there is
-    config = replace(setup.config.partition, augmented=False, loss="auto")
+    # whatever the run's method observes: any model is asked alike, with all that is in a pair
+    partition = replace(setup.config.partition, augmented=False)
+    config, losses = replace(setup.config, partition=partition), PairLosses()
+    verdicts = {}
     with use_threads(setup.config.train.threads):
-        for name, encoder in best.encoders.items():
-            losses = score_pairs(encoder, data, method.sample_losses, config, setup.config.train.seed)
-            judgements[name] = judge_pairs(losses, data.pairs, len(data.pairs), config)
+        for name, backbone in best.backbones.items():
+            net = Net(backbone, nn.Module())
+            seen = observe_pairs(lambda net, v, u, _: losses(net.score(v, u)), net, data, config)
+            judgement = judge_pairs(seen, "auto", SCE_FROM, partition)
+            verdicts[name] = Verdict(judgement, judgement.divide(data.pairs, len(data.pairs), partition, name))
     file = folder.path / "scores.csv"
-    _write_table(file, setup, data.image_of_pair, judgements)
+    _write_table(file, setup, data.image_of_pair, verdicts)
     summary = {
-        **_summary(judgements, setup),
+        **_summary(verdicts, setup),
         "dev_rsum": best.dev["ensemble"]["rsum"],
         "dev_rsum_by_chance": _chance(setup),
-        "measurement_only": _measure(judgements, setup),
+        "measurement_only": _measure(verdicts, setup),
         "protocol": protocol(folder, setup, best),
     }
     write_json(folder.path / "scores.json", summary)
@@ -79,28 +97,28 @@ def _chance(setup: Setup) -> float:
     return chance_recalls(dev.image_of_caption, len(dev.images))["rsum"]
 
 
-def _mean(judgements: dict[str, Judgement]) -> Tensor:
-    return torch.stack([judgement.partition.clean_prob for judgement in judgements.values()]).mean(0)
+def _mean(verdicts: dict[str, Verdict]) -> Tensor:
+    return torch.stack([verdict.clean_prob for verdict in verdicts.values()]).mean(0)
 
 
-def _worst_first(judgements: dict[str, Judgement]) -> Tensor:
+def _worst_first(verdicts: dict[str, Verdict]) -> Tensor:
     """Order pairs by clean probability, and where that is equal by the loss behind it."""
-    loss = next(iter(judgements.values())).loss
-    losses = torch.stack([judgement.losses[loss] for judgement in judgements.values()]).mean(0)
+    loss = next(iter(verdicts.values())).judgement.loss
+    losses = torch.stack([verdict.judgement.losses[loss] for verdict in verdicts.values()]).mean(0)
     by_loss = torch.argsort(losses, descending=True, stable=True)
-    return by_loss[torch.argsort(_mean(judgements)[by_loss], stable=True)]
+    return by_loss[torch.argsort(_mean(verdicts)[by_loss], stable=True)]
 
 
-def _write_table(file: Path, setup: Setup, image_of_pair: Tensor, judgements: dict[str, Judgement]) -> None:
+def _write_table(file: Path, setup: Setup, image_of_pair: Tensor, verdicts: dict[str, Verdict]) -> None:
     train = setup.train
-    figures: dict[str, list[float]] = {"clean_prob": _mean(judgements).tolist()}
-    for name, judgement in judgements.items():
-        figures[f"clean_prob_{name}"] = judgement.partition.clean_prob.tolist()
-    for name, judgement in judgements.items():
-        for loss, values in judgement.losses.items():
+    figures: dict[str, list[float]] = {"clean_prob": _mean(verdicts).tolist()}
+    for name, verdict in verdicts.items():
+        figures[f"clean_prob_{name}"] = verdict.clean_prob.tolist()
+    for name, verdict in verdicts.items():
+        for loss, values in verdict.judgement.losses.items():
             figures[f"loss_{loss}_{name}"] = values.tolist()
     images = image_of_pair.tolist()
-    order = _worst_first(judgements).tolist()
+    order = _worst_first(verdicts).tolist()
     places = setup.source.caption_places("train", range(len(images)))
     with atomic_path(file) as temporary, temporary.open("w", encoding="utf-8", newline="") as out:
         writer = csv.writer(out, lineterminator="\n")
@@ -111,29 +129,29 @@ def _write_table(file: Path, setup: Setup, image_of_pair: Tensor, judgements: di
             writer.writerow([pair, train.image_ids[images[pair]], *shown, places[pair], caption])
 
 
-def _summary(judgements: dict[str, Judgement], setup: Setup) -> dict[str, Any]:
-    rates = {name: judgement.noise_rates[RATE_LOSS] for name, judgement in judgements.items()}
+def _summary(verdicts: dict[str, Verdict], setup: Setup) -> dict[str, Any]:
+    rates = {name: verdict.judgement.noise_rates[RATE_LOSS] for name, verdict in verdicts.items()}
     return {
         "pairs": len(setup.train.image_of_caption),
-        "loss": " and ".join(dict.fromkeys(judgement.loss for judgement in judgements.values())),
+        "loss": " and ".join(dict.fromkeys(verdict.judgement.loss for verdict in verdicts.values())),
         "estimated_noise_rate": {**rates, "mean": sum(rates.values()) / len(rates)},
-        "networks": {name: judgement.figures() for name, judgement in judgements.items()},
+        "networks": {name: dict(verdict.division.figures) for name, verdict in verdicts.items()},
     }
 
 
-def _measure(judgements: dict[str, Judgement], setup: Setup) -> dict[str, Any] | None:
+def _measure(verdicts: dict[str, Verdict], setup: Setup) -> dict[str, Any] | None:
     """Compare with the injected noise, where there is any."""
     if setup.noise is None:
         return None
     truth = Truth(setup.noise, torch.as_tensor(setup.train.image_of_caption), torch.device("cpu"))
     pairs = torch.arange(len(truth.clean))
     figures: dict[str, Any] = {
-        name: _numbers_only(partition_truth(judgement.losses, judgement.partition.clean, pairs, truth))
-        for name, judgement in judgements.items()
+        name: _numbers_only(partition_truth(verdict.judgement.losses, verdict.division.sets == 0, pairs, truth))
+        for name, verdict in verdicts.items()
     }
     really = truth.clean.numpy()
     if 0 < really.sum() < len(really):
-        figures["auroc_clean_prob"] = auroc(_mean(judgements).numpy(), really)
+        figures["auroc_clean_prob"] = auroc(_mean(verdicts).numpy(), really)
     return {"noise": setup.noise_record(), **figures}
 
 

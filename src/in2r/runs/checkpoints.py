@@ -2,6 +2,7 @@
 
 import logging
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,7 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer, prefix: str) -> dict[str
     return {f"{prefix}.{number}.{name}": value for number, entry in state.items() for name, value in entry.items()}
 
 
-def load_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor], prefix: str) -> None:
+def load_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor], prefix: str) -> None:
     """Give an optimiser back the state that `optimizer_tensors` named."""
     state: dict[int, dict[str, Tensor]] = {}
     for name, value in tensors.items():

@@ -4,19 +4,13 @@ import fcntl
 import json
 import math
 import os
-import platform
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy
-import sklearn
-import torch
 import yaml
 
-import in2r
 from in2r.config import read_yaml, to_dict
 from in2r.data.noise import sidecar_path
 from in2r.errors import InputError
@@ -33,7 +27,8 @@ _INFO = {
     ),
     "vocabulary": ({"hash": str, "words": int}, None),
     "word_vectors": ({"sha256?": str}, None),
-    "plan": {"epoch_seconds": [float]},
+    "plan": {"warmup_epochs": int},
+    "method_file?": ({"path": str, "sha256": str}, None),
     "settings": {str: {str: object}},
     "forced?": [str],
     "mark": str,
@@ -41,13 +36,6 @@ _INFO = {
 """What is read of run.json, where a run is gone on with or described."""
 _RECORD = {"epoch": int, "steps": {str: int}}
 """What is read of an epoch's record, figures apart."""
-
-MOVABLE = (
-    "data.path", "data.vocabulary", "data.word_vectors", "data.residency", "noise.index",
-    "train.device", "train.threads", "record.tensorboard",
-    "checkpoint.every_steps", "checkpoint.keep", "checkpoint.warmups",
-)  # fmt: skip
-"""Settings that may be changed by hand afterwards: where things lie and how the run is kept, not what it learns."""
 
 
 class RunInUseError(InputError):
@@ -111,9 +99,9 @@ class RunFolder:
         require_form(info, _INFO, str(self.info_file))
         return dict(info)
 
-    def foretold(self) -> tuple[float, ...]:
-        """Return the seconds of each epoch by the run's plan."""
-        return tuple(self.info()["plan"]["epoch_seconds"])
+    def warmup_epochs(self) -> int:
+        """Return the epochs of the run's warm-up."""
+        return int(self.info()["plan"]["warmup_epochs"])
 
     def write_config(self, config: RunConfig) -> None:
         """Write the resolved settings."""
@@ -200,46 +188,8 @@ class RunFolder:
             yield
 
 
-def changed_settings(before: Mapping[str, Any], config: RunConfig) -> list[str]:
-    """Say which settings that decide what is learnt are no longer what they were: "train.seed (0, now 1)".
-
-    Args:
-        before: the settings that the run began with, section by section.
-        config: the settings now.
-    """
-    now = to_dict(config)
-    changed = []
-    for section, values in before.items():
-        for name, value in values.items():
-            found = now.get(section, {}).get(name)
-            if found != value and f"{section}.{name}" not in MOVABLE:
-                changed.append(f"{section}.{name} ({value}, now {found})")
-    return changed
-
-
 def _finite(value: Any) -> Any:
     """Replace NaN and infinity by null: JSON has no word for a figure that is undefined."""
     if isinstance(value, dict):
         return {name: _finite(entry) for name, entry in value.items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def versions() -> dict[str, str]:
-    """Return the versions that a result depends on."""
-    return {
-        "in2r": in2r.__version__,
-        "python": sys.version.split()[0],
-        "torch": torch.__version__,
-        "numpy": numpy.__version__,
-        "scikit-learn": sklearn.__version__,
-        "platform": platform.platform(),
-        "cpu": f"{_cpu_name()}, {torch.backends.cpu.get_cpu_capability()}",
-    }
-
-
-def _cpu_name() -> str:
-    """Return the processor's name: another one may round another way."""
-    file = Path("/proc/cpuinfo")  # where it is absent, Python knows the architecture at least
-    lines = file.read_text(encoding="utf-8", errors="replace").splitlines() if file.is_file() else []
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name") and ":" in line]
-    return names[0] if names else platform.processor() or platform.machine()

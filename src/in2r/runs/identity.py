@@ -1,67 +1,76 @@
-"""What a run began as: what run.json says of it, and the mark by which its own files are told from another run's."""
+"""What is the same run: which settings and data decide what it learns, and the mark by which its files are known."""
 
 import json
+import platform
+import sys
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy
+import sklearn
 import torch
 
-from in2r.config import to_dict
-from in2r.device import device_name
+import in2r
+from in2r.config import deciding, to_dict
 from in2r.errors import InputError
-from in2r.runs.folder import MOVABLE, RunFolder, versions
-from in2r.training.setup import Setup
-
-if TYPE_CHECKING:
-    from in2r.training.loop import Trainer
-    from in2r.training.plan import Plan
+from in2r.methods import Method
+from in2r.runs.folder import RunFolder
+from in2r.runs.settings import RunConfig
 
 
-def describe(setup: Setup, trainer: "Trainer", plan: "Plan") -> dict[str, Any]:
-    """Return what run.json says of a run that begins."""
-    vocabulary, memory = setup.vocabulary, trainer.nets["A"].memory
-    info = {
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "versions": versions(),
-        "device": str(setup.device),
-        "device_name": device_name(setup.device),
-        "threads": torch.get_num_threads(),
-        "seed": setup.config.train.seed,
-        "method": trainer.method.name,
-        "data": {"path": str(setup.source.path), "fingerprint": setup.source.fingerprint()},
-        "noise": setup.noise_record(),
-        "vocabulary": None if vocabulary is None else {"hash": vocabulary.hash, "words": len(vocabulary)},
-        "word_vectors": trainer.word_coverage,
-        "training_pairs": len(trainer.data.pairs),
-        "memory_size": None if memory is None else memory.capacity,
-        "plan": plan.record(),
-        "settings": to_dict(setup.config),
-    }
-    return {**info, "mark": _mark(info)}
+def changed_settings(before: Mapping[str, Any], config: RunConfig) -> list[str]:
+    """Say which settings that decide what is learnt have changed: "train.seed (0, now 1)".
+
+    Args:
+        before: the settings that the run started with, section by section.
+        config: the settings now.
+    """
+    now, decisive = to_dict(config), deciding(config, "learning", "main phase")
+    changed = []
+    for section, values in before.items():
+        for name, value in values.items():
+            found = now.get(section, {}).get(name)
+            if found != value and (f"{section}.{name}" in decisive or name not in now.get(section, {})):
+                changed.append(f"{section}.{name} ({value}, now {found})")
+    return changed
 
 
-def _mark(info: Mapping[str, Any]) -> str:
-    """Return a hash of all that decides what a run learns: runs that agree in it learn the same."""
+def mark(config: RunConfig, info: Mapping[str, Any]) -> str:
+    """Return a hash of all that decides what a run learns: runs that agree in it learn the same.
+
+    Args:
+        config: its settings.
+        info: what run.json says of its data, noise, words and method file.
+    """
     decides = {
-        "settings": {
-            f"{section}.{name}": value
-            for section, values in info["settings"].items()
-            for name, value in values.items()
-            if f"{section}.{name}" not in MOVABLE
-        },
+        "settings": deciding(config, "learning", "main phase"),
         "data": info["data"]["fingerprint"]["hash"],
         "noise": (info["noise"] or {}).get("sha256"),
         "vocabulary": (info["vocabulary"] or {}).get("hash"),
         "word_vectors": (info["word_vectors"] or {}).get("sha256"),
+        "method_file": (info["method_file"] or {}).get("sha256"),
     }
     return sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
 
 
+def warmup_identity(config: RunConfig, method: Method) -> dict[str, Any] | None:
+    """Return what settings say of a warm-up: runs that agree in it, in data and machine share one; None without one."""
+    epochs, loss = method.warmup()
+    if not epochs or loss is None:
+        return None
+    numbers = asdict(loss)  # type: ignore[call-overload]
+    return {
+        "loss": {"kind": type(loss).__name__, **numbers},
+        "networks": method.networks,
+        "settings": deciding(config, "learning"),
+    }
+
+
 def belonging(folder: RunFolder) -> dict[str, Any]:
-    """Return whose a checkpoint or best weights are: the run's mark, and the data that it began with."""
+    """Return whose a checkpoint or best weights are: the run's mark, and the data that it started with."""
     info = folder.info()
     return {"run": info["mark"], "data": info["data"]["fingerprint"]["hash"]}
 
@@ -79,3 +88,24 @@ def require_own(folder: RunFolder, file: Path, meta: Mapping[str, Any]) -> None:
         raise InputError(
             f"{file}: of another run (mark {str(found)[:12]}, this one's is {own[:12]}); put this run's own back"
         )
+
+
+def versions() -> dict[str, str]:
+    """Return the versions that a result depends on."""
+    return {
+        "in2r": in2r.__version__,
+        "python": sys.version.split()[0],
+        "torch": torch.__version__,
+        "numpy": numpy.__version__,
+        "scikit-learn": sklearn.__version__,
+        "platform": platform.platform(),
+        "cpu": f"{_cpu_name()}, {torch.backends.cpu.get_cpu_capability()}",
+    }
+
+
+def _cpu_name() -> str:
+    """Return the processor's name: another one may round another way."""
+    file = Path("/proc/cpuinfo")  # where it is absent, Python knows the architecture at least
+    lines = file.read_text(encoding="utf-8", errors="replace").splitlines() if file.is_file() else []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name") and ":" in line]
+    return names[0] if names else platform.processor() or platform.machine()

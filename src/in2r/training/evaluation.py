@@ -1,6 +1,7 @@
 """Recall of a split: network A, network B, and their ensemble, always as three rows."""
 
 import logging
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from in2r.data.pairs import PairSet
 from in2r.data.text.vocabulary import PackedTokens
 from in2r.errors import InputError
 from in2r.metrics import fold_mean, ranks_from_embeddings, recalls_from_ranks, split_folds
-from in2r.models.dual import DualEncoder
+from in2r.models.base import Backbone
 from in2r.models.encode import encode_images, encode_texts, side_by_side
 
 log = logging.getLogger(__name__)
@@ -24,7 +25,7 @@ COLLAPSED = 0.9999
 
 
 def evaluate_split(
-    encoders: dict[str, DualEncoder],
+    encoders: Mapping[str, Backbone],
     split: PairSet,
     texts: Features | PackedTokens,
     device: torch.device,
@@ -60,8 +61,8 @@ def evaluate_split(
         a, b = encoders
         health["peer_similarity_image"] = float((images[a] * images[b]).sum(1).mean())
         health["peer_similarity_text"] = float((captions[a] * captions[b]).sum(1).mean())
-        images["ensemble"] = side_by_side([images[a], images[b]])
-        captions["ensemble"] = side_by_side([captions[a], captions[b]])
+    images["ensemble"] = side_by_side([images[name] for name in encoders])
+    captions["ensemble"] = side_by_side([captions[name] for name in encoders])
     owners = torch.as_tensor(split.image_of_caption)
     rows = {name: _recalls(images[name], captions[name], owners, folds) for name in images}
     return rows, health

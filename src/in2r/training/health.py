@@ -1,5 +1,6 @@
 """The health record of an epoch: means of what the steps show, without a synchronisation per step."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -7,7 +8,7 @@ from torch import Tensor, nn
 
 from in2r.data.noise import NoiseIndex
 from in2r.memory import Neighbors
-from in2r.methods import Batch, Step
+from in2r.methods import Batch, LookUp, Step
 from in2r.metrics import auroc, precision_recall
 
 PENDING = 2000
@@ -68,19 +69,18 @@ class Truth:
         self.device = device
         self._written_for = _captions_of_images(self.original, 1 + int(max(noise.index.max(), self.original.max())))
 
-    def same_image(self, step: Step, noisy: Batch) -> dict[str, Tensor]:
+    def same_image(self, found: LookUp) -> dict[str, Tensor]:
         """Return the share of neighbours that come from the query's original image, per direction.
 
         Image queries: entries stored with the very image. Text queries: entries whose caption was written for
         the image that the query was written for.
         """
-        assert step.near_images is not None
-        assert step.near_texts is not None
-        image = step.near_images.groups == noisy.groups[:, None]
-        text = self.original[step.near_texts.ids.clamp(min=0)] == self.original[noisy.pairs][:, None]
+        queries = found.batch
+        image = found.near_images.groups == queries.groups[:, None]
+        text = self.original[found.near_texts.ids.clamp(min=0)] == self.original[queries.pairs][:, None]
         return {
-            "neighbors_same_image_i2t": _share(image, step.near_images),
-            "neighbors_same_image_t2i": _share(text, step.near_texts),
+            "neighbors_same_image_i2t": _share(image, found.near_images),
+            "neighbors_same_image_t2i": _share(text, found.near_texts),
         }
 
     def hidden(self, noisy: Batch) -> dict[str, tuple[Tensor, Tensor]]:
@@ -126,33 +126,19 @@ def gradient_norms(encoder: nn.Module, step: Step) -> dict[str, Tensor]:
     return norms
 
 
-def distinct_pairs(near: Neighbors) -> Tensor:
-    """Return the mean number of distinct pairs among the K neighbours (0..K); places left empty are none."""
-    found = near.scores.isfinite()
-    ids = near.ids.masked_fill(~found, -1).sort(dim=1).values
-    distinct = 1 + (ids[:, 1:] != ids[:, :-1]).sum(1) - (~found).any(1).long()
-    return distinct.float().mean()
-
-
-def record_step(means: Means, net: str, step: Step, noisy: Batch | None, truth: Truth | None) -> None:
+def record_step(means: Means, net: str, step: Step, truth: Truth | None) -> None:
     """Add one step of one network to the epoch's means."""
     for name, value in step.losses.items():
-        means.add(f"loss_{name}_{net}", value)
+        if step.of == "net" or name != "total":
+            means.add(f"loss_{name}_{net}", value)
     for name, number in step.notes.items():
         means.add(f"{name}_{net}", number)
-    if step.keep is not None:
-        means.add(f"elite_pairs_{net}", float(len(step.keep[2])))
-    if step.near_images is not None and step.near_texts is not None and noisy is not None:
-        means.add(f"distinct_neighbors_i2t_{net}", distinct_pairs(step.near_images))
-        means.add(f"distinct_neighbors_t2i_{net}", distinct_pairs(step.near_texts))
-        means.add(f"neighbor_score_i2t_{net}", step.near_images.scores.clamp(min=-1).mean())
-        means.add(f"neighbor_score_t2i_{net}", step.near_texts.scores.clamp(min=-1).mean())
-        if truth is not None:
-            for name, share in truth.same_image(step, noisy).items():
-                means.add(f"{name}_{net}", share)
+    if step.found is not None and truth is not None:
+        for name, share in truth.same_image(step.found).items():
+            means.add(f"{name}_{net}", share)
 
 
-def partition_truth(losses: dict[str, Tensor], clean: Tensor, pairs: Tensor, truth: Truth) -> dict[str, Any]:
+def partition_truth(losses: Mapping[str, Tensor], clean: Tensor, pairs: Tensor, truth: Truth) -> dict[str, Any]:
     """Compare a partition with the truth: AUROC of each loss, precision and recall of the clean set."""
     really = truth.clean[pairs].numpy()
     figures: dict[str, Any] = {}

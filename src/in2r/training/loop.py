@@ -1,13 +1,9 @@
-"""The loop: warm-up, partition, two peers, validation; killed at any moment, it goes on bit-identically.
-
-Nothing that is drawn is carried along (see `in2r.seeds`), so the whole state is: both peers (encoders, refiners,
-memories), both optimisers, the partitions, the running means, the best validation so far, and the position.
-"""
+"""The loop: warm-up, division, the networks' steps, validation; killed at any moment, a run resumes bit-identically."""
 
 import logging
 import math
 import time
-from dataclasses import replace
+from collections.abc import Iterator
 from typing import Any, Protocol
 
 import torch
@@ -15,25 +11,23 @@ from torch import Tensor
 
 from in2r.data.text.word_vectors import WordVectors, load_word_vectors
 from in2r.errors import InputError
-from in2r.methods import Batch, Peer, Step, build_method
+from in2r.methods import Division, Now, build_method
 from in2r.runs.checkpoints import checkpoints, load_newest, save_checkpoint
 from in2r.runs.folder import RunFolder
 from in2r.runs.identity import belonging
-from in2r.runs.settings import RunConfig
-from in2r.seeds import derive, torch_generator
 from in2r.tensors import save_tensors
+from in2r.training.division import Divider
 from in2r.training.evaluation import evaluate_split
-from in2r.training.health import Means, Truth, gradient_norms, record_step
+from in2r.training.health import Truth
 from in2r.training.interrupts import Interrupts, deferred_interrupts
-from in2r.training.judge import Judge
-from in2r.training.networks import NAMES, build_networks, make_optimizer, peer_of
+from in2r.training.networks import build_networks, make_optimizers, network_names, peer_of
 from in2r.training.order import EpochOrder
 from in2r.training.residency import settle_features
-from in2r.training.scoring import Partition
 from in2r.training.setup import Setup
-from in2r.training.state import restore, state_of
+from in2r.training.state import RunState
+from in2r.training.step import Learner
 from in2r.training.tensorboard import TensorBoard
-from in2r.training.warmup import adopt_warmup, offer_warmup
+from in2r.training.warmup import WarmupStore
 
 log = logging.getLogger(__name__)
 
@@ -42,14 +36,14 @@ CHECK_EVERY = 50
 
 
 class Display(Protocol):
-    """Who is told how the run goes on."""
+    """Who is told how the run proceeds."""
 
     def epoch(self, epoch: int, epochs: int, phase: str, steps: int, done: int) -> None:
-        """Hear that an epoch begins, at step `done` of `steps`."""
+        """Hear that an epoch begins, at iteration `done` of `steps`."""
         ...
 
     def step(self) -> None:
-        """Hear that one step of one network is done."""
+        """Hear that one iteration of one network is done."""
         ...
 
     def record(self, record: dict[str, Any]) -> None:
@@ -63,35 +57,35 @@ class Trainer:
     Args:
         folder: the run folder, locked by the caller.
         setup: the opened data.
-        display: who is told how it goes on.
+        display: who is told how it proceeds.
+
+    Attributes:
+        state: where the run stands; nothing else changes in training.
     """
 
     def __init__(self, folder: RunFolder, setup: Setup, display: Display) -> None:
         self.folder, self.setup, self.display = folder, setup, display
-        self.config: RunConfig = setup.config
-        self.seed = self.config.train.seed
-        self.device = setup.device
-        self.truth = None
+        self.config, self.device = setup.config, setup.device
+        self.method = build_method(self.config.method, self.config.partition)
+        self.names = network_names(self.method)
+        truth = None
         if setup.noise is not None:
-            original = torch.as_tensor(setup.train.image_of_caption)
-            self.truth = Truth(setup.noise, original, self.device)
+            truth = Truth(setup.noise, torch.as_tensor(setup.train.image_of_caption), self.device)
         self.word_coverage: dict[str, Any] | None = None
         train, dev = setup.training_data(), setup.split("dev")
-        self.method = build_method(self.config.method, len(train.pairs))
-        self.nets = build_networks(setup, self.method, self._word_vectors())
-        self.optimizers = {name: make_optimizer(net, self.config.train) for name, net in self.nets.items()}
-        settled = settle_features(self.config, self.nets.values(), train, dev, setup.texts(dev))
+        nets = build_networks(setup, self.method, len(train.pairs), self._word_vectors())
+        rates = self.method.optimizers()
+        self.state = RunState(
+            nets, {name: make_optimizers(net, rates, self.config.train) for name, net in nets.items()}
+        )
+        settled = settle_features(self.config, nets.values(), train, dev, setup.texts(dev))
         self.residency, self.data = settled.residency, settled.train
         self.dev, self.dev_texts = settled.dev, settled.dev_texts
-        self.judge = Judge(self.data, self.method, self.config, self.truth)
-        self.partitions: dict[str, Partition] = {}
-        self.means = Means()
-        self.epoch = self.position = self.step = self.lines = 0
-        self.begun = False
-        self.began_as: str | None = None
-        self.best: dict[str, Any] = {"rsum": -1.0, "epoch": None}
+        self.divider = Divider(self.data, self.method, self.config, truth)
+        self.learner = Learner(self.method, self.data, self.config, self.method.fixed_columns(self.data), truth)
+        self.warmups = WarmupStore(setup, self.method, folder, self.word_coverage)
         self._unchecked: list[tuple[str, int, Tensor]] = []
-        self.tensorboard: TensorBoard | None = None
+        self._tensorboard: TensorBoard | None = None
 
     def _word_vectors(self) -> WordVectors | None:
         """Read the word vectors, unless a checkpoint holds what became of them."""
@@ -108,112 +102,125 @@ class Trainer:
         """Train from the present position to the last epoch, or until an interrupt: then a checkpoint is written first.
 
         Raises:
-            KeyboardInterrupt: after ^C, with the step that was under way done and saved.
+            KeyboardInterrupt: after ^C, with the iteration that was under way done and saved.
         """
-        self.folder.cut_records(self.lines)
+        state = self.state
+        self.folder.cut_records(state.lines)
         if self.config.record.tensorboard:
-            self.tensorboard = TensorBoard(self.folder.path / "tensorboard", self.epoch)
-        adopt_warmup(self)
+            self._tensorboard = TensorBoard(self.folder.path / "tensorboard", state.epoch)
+        for record in self.warmups.adopt(state):
+            self._write_record(record)
+        if state.epoch and not checkpoints(self.folder.checkpoints):
+            self.save()
         cuda = [self.device] if self.device.type == "cuda" else []
         with deferred_interrupts() as interrupts, torch.random.fork_rng(devices=cuda):
-            while self.epoch < self.config.train.epochs and interrupts.asked is None:
+            while state.epoch < self.config.train.epochs and interrupts.asked is None:
                 self._run_epoch(interrupts)
             if interrupts.asked is not None:
-                log.warning("interrupted by %s; step %d is done and saved", interrupts.asked.name, self.step)
+                log.warning("interrupted by %s; step %d is done and saved", interrupts.asked.name, state.step)
 
     def _run_epoch(self, interrupts: Interrupts) -> None:
-        started = time.monotonic()
-        self._set_learning_rate()
-        if not self.begun:
-            self.means = Means()
-            if self.method.needs_partition(self.epoch):
-                self._repartition()
-            self.begun = True
-        orders = {name: self._order(name) for name in NAMES}
-        sequence = self._sequence({name: len(order) for name, order in orders.items()})
+        """Divide the pairs, make the steps, validate."""
+        started, state = time.monotonic(), self.state
+        rate = self._set_learning_rate()
+        if not state.begun:
+            self._divide()
+        orders = {name: self._order(name) for name in self.names}
+        sequence = list(self._sequence({name: len(order) for name, order in orders.items()}))
         if not sequence:
-            raise InputError(f"epoch {self.epoch + 1}: fewer than two pairs to train on")
-        phase = "co-training" if self.method.needs_partition(self.epoch) else "all pairs"
-        self.display.epoch(self.epoch, self.config.train.epochs, phase, len(sequence), self.position)
-        while self.position < len(sequence):
-            name, index = sequence[self.position]
-            self._train_step(name, index, orders[name])
-            self.position += 1
-            self.step += 1
+            raise InputError(f"epoch {state.epoch + 1}: fewer than two pairs to train on")
+        self.display.epoch(state.epoch, self.config.train.epochs, self.phase, len(sequence), state.position)
+        while state.position < len(sequence):
+            name, index = sequence[state.position]
+            self._iterate(name, index, orders[name])
+            state.position += 1
+            state.step += 1
             self.display.step()
-            due = self.step % self.config.checkpoint.every_steps == 0 and self.position < len(sequence)
+            due = state.step % self.config.checkpoint.every_steps == 0 and state.position < len(sequence)
             if due or interrupts.asked is not None:
                 self.save()
             if interrupts.asked is not None:
                 return
         self._check_finite()
-        self._finish_epoch(phase, orders, started)
+        self._finish_epoch(orders, rate, started)
 
-    def _judgement(self, name: str) -> Partition | None:
-        """Return the partition that a network trains on in this epoch; None = on all pairs alike."""
-        if not self.method.needs_partition(self.epoch):
-            return None
-        partition = self.partitions[peer_of(name)]
-        return partition if partition.split else None
+    @property
+    def in_warmup(self) -> bool:
+        """Say whether the present epoch is one of the warm-up."""
+        return self.state.epoch < self.method.warmup()[0]
+
+    @property
+    def phase(self) -> str:
+        """Return the name of the present epoch's phase."""
+        return "warm-up" if self.in_warmup else "main"
+
+    def _now(self, name: str = "", step: int = 0) -> Now:
+        warmup = self.method.warmup()[0]
+        return Now(self.state.epoch - warmup, self.config.train.epochs - warmup, self.config.train.seed, name, step)
+
+    def _set_learning_rate(self) -> float:
+        """Set every optimiser's learning rate for this epoch; return the networks'."""
+        train, epoch, epochs = self.config.train, self.state.epoch, self.config.train.epochs
+        if train.schedule_from == "main":
+            warmup = self.method.warmup()[0]
+            epoch, epochs = max(0, epoch - warmup), max(1, epochs - warmup)
+        if train.schedule == "cosine":
+            factor = 0.5 * (1 + math.cos(math.pi * epoch / epochs))
+        else:
+            factor = train.step_factor ** (epoch // train.step_epochs)
+        own = self.method.optimizers()
+        for optimizers in self.state.optimizers.values():
+            for which, optimizer in optimizers.items():
+                for group in optimizer.param_groups:
+                    group["lr"] = train.learning_rate * own.get(which, 1.0) * factor
+        return train.learning_rate * factor
+
+    def _divide(self) -> None:
+        """Let the method divide the pairs, in the main phase."""
+        state = self.state
+        if not self.in_warmup:
+            try:
+                state.divisions = self.divider.divide(state.nets, self._now(), state.epoch, state.means)
+            except InputError as error:
+                raise self._stopped(str(error)) from None
+        state.begun = True
+
+    def _division(self, name: str) -> Division | None:
+        return None if self.in_warmup else self.state.divisions[name]
 
     def _order(self, name: str) -> EpochOrder:
-        clean, noisy = self.data.pairs, self.data.pairs[:0]
-        partition = self._judgement(name)
-        if partition is not None:
-            is_clean = partition.clean[self.data.pairs]
-            clean, noisy = self.data.pairs[is_clean], self.data.pairs[~is_clean]
-        return EpochOrder(clean, noisy, self.config.train.batch_size, self.seed, name, self.epoch)
+        """Return which pairs a network's steps see in this epoch."""
+        pairs, walks = self.data.pairs, self.method.sets
+        division = self._division(name)
+        sets = {walk.name: pairs[:0] for walk in walks} | {walks[0].name: pairs}
+        if division is not None and division.split:
+            sets = {walk.name: pairs[division.sets[pairs] == index] for index, walk in enumerate(walks)}
+        return EpochOrder(walks, sets, self.config.train.batch_size, self.config.train.seed, name, self.state.epoch)
 
-    def _sequence(self, steps: dict[str, int]) -> list[tuple[str, int]]:
+    def _sequence(self, steps: dict[str, int]) -> Iterator[tuple[str, int]]:
+        """Yield network and iteration in the order in which they are made."""
         if self.config.train.order == "alternating":
-            return [(name, index) for name in NAMES for index in range(steps[name])]
-        return [(name, index) for index in range(max(steps.values())) for name in NAMES if index < steps[name]]
+            yield from ((name, index) for name in self.names for index in range(steps[name]))
+        else:
+            longest = range(max(steps.values()))
+            yield from ((name, index) for index in longest for name in self.names if index < steps[name])
 
-    def _train_step(self, name: str, index: int, order: EpochOrder) -> None:
-        """One optimiser step of one network; its peer is only read."""
-        net, optimizer = self.nets[name], self.optimizers[name]
+    def _iterate(self, name: str, index: int, order: EpochOrder) -> None:
+        """Make one iteration of one network; its peer is only read."""
+        state = self.state
+        nets = state.nets[name], state.nets[peer_of(name, self.names)]
+        where = (name, state.epoch, index)
         try:
-            step, noisy = self._losses(name, index, order)
+            finite = self.learner.iterate(
+                nets, state.optimizers[name], order, self._division(name), self._now(name, index), where, state.means
+            )
         except InputError as error:
             raise self._diverged(name, index, str(error)) from None
-        if index == 0:  # once an epoch: which loss steers the encoders cannot be told from the losses' sizes
-            for loss, part_norm in gradient_norms(net.encoder, step).items():
-                self.means.add(f"gradient_norm_{loss}_{name}", part_norm)
-        norm = self.descend(net, optimizer, step)
-        self.means.add(f"gradient_norm_{name}", norm)
-        record_step(self.means, name, step, noisy, self.truth)
-        # 0 * norm: a gradient that is not finite is found by the same look
-        self._unchecked.append((name, index, step.losses["total"].detach() + 0 * norm))
+        self._unchecked.append((name, index, finite))
         if self.device.type == "cpu" or len(self._unchecked) >= CHECK_EVERY:
             self._check_finite()
 
-    def descend(self, net: Peer, optimizer: torch.optim.Optimizer, step: Step) -> Tensor:
-        """Take one step down the total loss, then fill the memory; return the gradient's norm before clipping."""
-        optimizer.zero_grad(set_to_none=True)
-        step.losses["total"].backward()  # type: ignore[no-untyped-call]
-        norm = torch.nn.utils.clip_grad_norm_(net.parameters(), self.config.train.gradient_clip)
-        optimizer.step()
-        if step.keep is not None and net.memory is not None:
-            net.memory.push(*step.keep)
-        return norm
-
-    def _losses(self, name: str, index: int, order: EpochOrder) -> tuple[Step, Batch | None]:
-        """Make the losses of one step, and return its noisy batch where there is one."""
-        net, peer = self.nets[name], self.nets[peer_of(name)]
-        where = (name, self.epoch, index)
-        torch.manual_seed(derive(self.seed, "dropout", *where))
-        generator = torch_generator(self.seed, "augmentation", *where)
-        partition = self._judgement(name)
-        if partition is None:
-            batch = self.data.batch(order.clean(index), generator)
-            return self.method.all_pairs_step(net, batch, self.epoch), None
-        clean = self.data.batch(order.clean(index), generator, partition.elite)
-        noisy_pairs = order.noisy(index) if net.memory is not None else None
-        noisy = None if noisy_pairs is None else self.data.batch(noisy_pairs, generator)
-        if noisy is not None and self.config.noise.hide_original:
-            assert self.truth is not None
-            noisy = replace(noisy, hidden=self.truth.hidden(noisy))
-        return self.method.partition_step(net, peer, clean, noisy), noisy
+    # --- what may go wrong
 
     def _check_finite(self) -> None:
         """Stop at the first loss that is not finite, with its step and pairs; nothing of it was saved."""
@@ -224,105 +231,78 @@ class Trainer:
         raise self._diverged(name, index, "the loss or its gradient is not finite")
 
     def _diverged(self, name: str, index: int, fault: str) -> InputError:
-        pairs = self._order(name).clean(index).tolist()
+        driving = self._order(name).batch(self.method.sets[0].name, index)
+        pairs = [] if driving is None else driving.tolist()
         listed = ", ".join(map(str, pairs[:8])) + (", ..." if len(pairs) > 8 else "")
         return self._stopped(f"step {index + 1} of network {name} (pairs {listed}): {fault}")
 
     def _stopped(self, fault: str) -> InputError:
         return InputError(
-            f"{self.folder.path}: epoch {self.epoch + 1}, {fault}; the last checkpoint stays; try a lower "
+            f"{self.folder.path}: epoch {self.state.epoch + 1}, {fault}; the last checkpoint stays; try a lower "
             "train.learning_rate"
         )
 
-    def _set_learning_rate(self) -> None:
-        train = self.config.train
-        if train.schedule == "cosine":
-            factor = 0.5 * (1 + math.cos(math.pi * self.epoch / train.epochs))
-        else:
-            factor = train.step_factor ** (self.epoch // train.step_epochs)
-        self.learning_rate = train.learning_rate * factor
-        for optimizer in self.optimizers.values():
-            for group in optimizer.param_groups:
-                group["lr"] = self.learning_rate
-
-    def _repartition(self) -> None:
-        """Each network judges all pairs; the first time, both memories are filled from it."""
-        for name, net in self.nets.items():
-            try:
-                self.partitions[name], figures = self.judge.partition(name, net.encoder, self.epoch)
-            except InputError as error:
-                raise self._stopped(f"partition by network {name}: {error}") from None
-            for key, value in figures.items():
-                self.means.add(f"{key}_{name}", value)
-        self.judge.warn(self.epoch, self.partitions)
-        for name, net in self.nets.items():
-            self.judge.prefill(name, net.encoder, net.memory, self._judgement(name))
-
     # --- end of an epoch, checkpoints
 
-    def _finish_epoch(self, phase: str, orders: dict[str, EpochOrder], started: float) -> None:
-        encoders = {name: net.encoder for name, net in self.nets.items()}
+    def _finish_epoch(self, orders: dict[str, EpochOrder], rate: float, started: float) -> None:
+        state = self.state
+        backbones = {name: net.backbone for name, net in state.nets.items()}
         try:
-            rows, health = evaluate_split(encoders, self.dev, self.dev_texts, self.device)
+            rows, health = evaluate_split(backbones, self.dev, self.dev_texts, self.device)
         except InputError as error:
             raise self._stopped(f"validation: {error}") from None
         record: dict[str, Any] = {
-            "epoch": self.epoch + 1,
-            "phase": phase,
-            "learning_rate": self.learning_rate,
+            "epoch": state.epoch + 1,
+            "phase": self.phase,
+            "learning_rate": rate,
             "steps": {name: len(order) for name, order in orders.items()},
             "left_out": {name: order.left_out for name, order in orders.items()},
+            "cost": state.cost(),
             "dev": rows,
             **health,
-            **self.means.read(),
+            **state.means.read(),
         }
-        record |= self.memory_record()
-        if self.method.needs_partition(self.epoch) and not self.config.noise.oracle:
-            record["mixture"] = {name: partition.mixture for name, partition in self.partitions.items()}
+        if not self.in_warmup:
+            record |= self.method.end_epoch(state.nets, self._now())
+            mixtures = {division.judge: division.mixture for division in state.divisions.values() if division.mixture}
+            record |= {"mixture": {name: mixtures[name] for name in sorted(mixtures)}} if mixtures else {}
         record["seconds"] = round(time.monotonic() - started, 2)
-        if rows["ensemble"]["rsum"] > self.best["rsum"]:
-            self.best = {"rsum": rows["ensemble"]["rsum"], "epoch": self.epoch + 1}
-            tensors = {f"{name}.{key}": value for name in NAMES for key, value in encoders[name].state_dict().items()}
-            save_tensors(self.folder.best_file, tensors, {**self.best, "dev": rows, **belonging(self.folder)})
+        if rows["ensemble"]["rsum"] > state.best["rsum"]:
+            state.best = {"rsum": rows["ensemble"]["rsum"], "epoch": state.epoch + 1}
+            tensors = {
+                f"{name}.{key}": value for name in self.names for key, value in backbones[name].state_dict().items()
+            }
+            networks = list(self.names)
+            about = {**state.best, "dev": rows, "networks": networks, **belonging(self.folder)}
+            save_tensors(self.folder.best_file, tensors, about)
         # after the best weights: whoever reads the last record finds the selection made
-        self.write_record(record)
-        self.lines += 1
-        self.epoch += 1
-        self.position, self.begun = 0, False
+        self._write_record(record)
+        state.end_epoch()
         self.save()
-        offer_warmup(self)
+        self.warmups.offer(state)
         self.display.record(record)
 
-    def write_record(self, record: dict[str, Any]) -> None:
-        """Write an epoch's record."""
+    def _write_record(self, record: dict[str, Any]) -> None:
         self.folder.append(record)
-        if self.tensorboard is not None:
-            self.tensorboard.write(record)
-
-    def memory_record(self) -> dict[str, float]:
-        """Return what an epoch's record says of the memories, in any phase."""
-        found: dict[str, float] = {}
-        for name, net in self.nets.items():
-            if net.memory is not None:
-                found[f"memory_fill_{name}"] = len(net.memory) / net.memory.capacity
-                found[f"unrectified_steps_{name}"] = round(self.means.sum(f"unrectified_steps_{name}"))
-        return found
+        if self._tensorboard is not None:
+            self._tensorboard.write(record)
 
     def save(self) -> None:
         """Write a checkpoint of the present position."""
         self._check_finite()
-        tensors, meta = state_of(self)
-        keep = self.config.checkpoint.keep
-        save_checkpoint(self.folder.checkpoints, self.step, tensors, meta, keep)
+        tensors, meta = self.state.pack(self.folder)
+        save_checkpoint(self.folder.checkpoints, self.state.step, tensors, meta, self.config.checkpoint.keep)
 
     def resume(self) -> bool:
-        """Go back to the newest checkpoint; False when there is none yet and the run begins anew."""
+        """Return to the newest checkpoint; False when there is none yet and the run starts anew."""
         found = load_newest(self.folder.checkpoints)
         if found is None:
             return False
         path, tensors, meta = found
         try:
-            restore(self, path, tensors, meta)
+            self.state.unpack(path, tensors, meta, self.folder, len(self.data.image_of_pair))
+            if self.state.epoch < self.config.train.epochs:
+                self.state.warn_of_another_machine(path, meta)
         except (KeyError, AttributeError, TypeError) as error:
             made = meta.get("versions") if isinstance(meta, dict) else None
             version = made.get("in2r") if isinstance(made, dict) else None

@@ -13,7 +13,7 @@ from in2r.data.text.vocabulary import PackedTokens
 from in2r.device import free_memory
 from in2r.errors import InputError
 from in2r.runs.settings import RunConfig
-from in2r.training.training_data import TrainingData
+from in2r.training.pairs import TrainingData
 
 Place = Literal["device", "pinned", "mapped"]
 

@@ -13,10 +13,9 @@ from in2r.data.pairs import DataSource, PairSet, open_configured, require_usable
 from in2r.data.table import TableSource
 from in2r.data.text.vocabulary import PackedTokens, Vocabulary
 from in2r.errors import InputError
-from in2r.methods.in2r import In2rConfig
 from in2r.models.build import Inputs, text_kind
 from in2r.runs.settings import RunConfig
-from in2r.training.training_data import TrainingData
+from in2r.training.pairs import TrainingData
 
 log = logging.getLogger(__name__)
 
@@ -61,11 +60,9 @@ class Setup:
             pairs = pairs[torch.as_tensor(self.noise.clean)]
         if len(pairs) < 2:
             raise InputError(f"{self.source.path}: {len(pairs)} training pairs, at least two are needed")
-        texts, words = self.texts(self.train), None
+        texts = self.texts(self.train)
         if isinstance(texts, PackedTokens):
             self._say_unknown(texts.unknown_share)
-            if isinstance(self.config.method, In2rConfig) and self.config.method.mask_same_image:
-                words = texts.distinct()
         return TrainingData(
             images=self.train.images,
             texts=texts,
@@ -76,7 +73,6 @@ class Setup:
             word_drop=self.config.train.word_drop,
             vocabulary_size=0 if self.vocabulary is None else len(self.vocabulary),
             mask_id=0 if self.vocabulary is None else self.vocabulary.mask_id,
-            words_of_pair=words,
         )
 
     def _say_unknown(self, share: float) -> None:

@@ -1,87 +1,173 @@
-"""What a checkpoint holds, and how a run goes back to it: the one list of everything that changes in training."""
+"""The state of a run: everything that changes in training, and its way into a checkpoint and back.
+
+Nothing that is drawn is part of it: draws are functions of the seed and the position (see `in2r.seeds`).
+"""
 
 import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import torch
 from torch import Tensor
 
 from in2r.device import computed_on
 from in2r.errors import InputError
+from in2r.methods import Cost, Division, Net
 from in2r.runs.checkpoints import load_optimizer, optimizer_tensors
-from in2r.runs.folder import versions
-from in2r.runs.identity import belonging, require_own
+from in2r.runs.folder import RunFolder
+from in2r.runs.identity import belonging, require_own, versions
 from in2r.training.health import Means
-from in2r.training.scoring import Partition
-
-if TYPE_CHECKING:
-    from in2r.training.loop import Trainer
 
 log = logging.getLogger(__name__)
 
-
-def state_of(trainer: "Trainer") -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Return the tensors and the plain values of the present position."""
-    tensors: dict[str, Tensor] = {}
-    for name, net in trainer.nets.items():
-        tensors |= {f"net.{name}.{key}": value for key, value in net.state_dict().items()}
-        tensors |= optimizer_tensors(trainer.optimizers[name], f"optimizer.{name}")
-    for name, partition in trainer.partitions.items():
-        tensors[f"partition.{name}.clean_prob"] = partition.clean_prob
-        tensors[f"partition.{name}.clean"] = partition.clean
-        tensors[f"partition.{name}.elite"] = partition.elite
-    meta = {
-        **belonging(trainer.folder),
-        "epoch": trainer.epoch,
-        "position": trainer.position,
-        "begun": trainer.begun,
-        "began_as": trainer.began_as,
-        "step": trainer.step,
-        "lines": trainer.lines,
-        "best": trainer.best,
-        "means": trainer.means.state(),
-        "partitions": {name: partition.split for name, partition in trainer.partitions.items()},
-        "mixtures": {name: partition.mixture for name, partition in trainer.partitions.items()},
-        "versions": versions(),
-        "computed_on": computed_on(trainer.device, trainer.nets["A"].encoder.precision),
-    }
-    return tensors, meta
+Optimizers = dict[str, dict[str, torch.optim.Optimizer]]
+"""network → which → optimiser"""
 
 
-def restore(trainer: "Trainer", path: Path, tensors: dict[str, Tensor], meta: dict[str, Any]) -> None:
-    """Take over the state of a checkpoint.
+@dataclass
+class RunState:
+    """Where a run stands."""
 
-    Raises:
-        InputError: it is of another run, or its weights or pairs do not fit.
-    """
-    require_own(trainer.folder, path, meta)
-    for name, net in trainer.nets.items():
-        prefix = f"net.{name}."
-        state = {key[len(prefix) :]: value for key, value in tensors.items() if key.startswith(prefix)}
+    nets: dict[str, Net]
+    optimizers: Optimizers
+    divisions: dict[str, Division] = field(default_factory=dict)
+    """network → what it trains on in this epoch of the main phase"""
+    means: Means = field(default_factory=Means)
+    """of this epoch so far"""
+    epoch: int = 0
+    """finished epochs"""
+    position: int = 0
+    """finished iterations of this epoch"""
+    begun: bool = False
+    """this epoch's division is made"""
+    step: int = 0
+    """finished iterations of the run"""
+    lines: int = 0
+    """epochs on record"""
+    started_as: str | None = None
+    """identity of the warm-up; None where settings or data were changed by force, so that it is nobody else's"""
+    best: dict[str, Any] = field(default_factory=lambda: {"rsum": -1.0, "epoch": None})
+    """the best validation so far"""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the networks' names."""
+        return tuple(self.nets)
+
+    @property
+    def device(self) -> torch.device:
+        """Return where the networks are."""
+        return next(self.nets["A"].parameters()).device
+
+    def computed_on(self) -> dict[str, Any]:
+        """Return what decides the roundings, beside the versions."""
+        return computed_on(self.device, self.nets["A"].backbone.precision)
+
+    def cost(self) -> dict[str, dict[str, int]]:
+        """Return what this epoch has cost so far, by network."""
+        return {name: net.cost.record() for name, net in self.nets.items()}
+
+    def end_epoch(self) -> None:
+        """Stand before the next epoch."""
+        self.epoch += 1
+        self.lines += 1
+        self.position, self.begun, self.means = 0, False, Means()
+        for net in self.nets.values():
+            net.cost = Cost()
+
+    def network_tensors(self) -> dict[str, Tensor]:
+        """Return networks and optimisers."""
+        tensors: dict[str, Tensor] = {}
+        for name, net in self.nets.items():
+            tensors |= {f"net.{name}.{key}": value for key, value in net.state_dict().items()}
+            for which, optimizer in self.optimizers[name].items():
+                tensors |= optimizer_tensors(optimizer, f"optimizer.{name}.{which}")
+        return tensors
+
+    def backbone_tensors(self) -> dict[str, Tensor]:
+        """Return the backbones' weights as `<network>.<name>`: what is exported."""
+        states = {name: net.backbone.state_dict() for name, net in self.nets.items()}
+        return {f"{name}.{key}": value for name, state in states.items() for key, value in state.items()}
+
+    def pack(self, folder: RunFolder) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Return the tensors and the plain values of a checkpoint."""
+        tensors = self.network_tensors()
+        for name, division in self.divisions.items():
+            tensors[f"division.{name}.sets"] = division.sets
+            tensors |= {f"division.{name}.column.{key}": value for key, value in division.columns.items()}
+        meta = {
+            **belonging(folder),
+            "epoch": self.epoch,
+            "position": self.position,
+            "begun": self.begun,
+            "started_as": self.started_as,
+            "step": self.step,
+            "lines": self.lines,
+            "best": self.best,
+            "means": self.means.state(),
+            "cost": self.cost(),
+            "divisions": {
+                name: {"split": division.split, "judge": division.judge, "mixture": division.mixture}
+                for name, division in self.divisions.items()
+            },
+            "versions": versions(),
+            "computed_on": self.computed_on(),
+        }
+        return tensors, meta
+
+    def unpack(
+        self, path: Path, tensors: Mapping[str, Tensor], meta: Mapping[str, Any], folder: RunFolder, pairs: int
+    ) -> None:
+        """Take over the state of a checkpoint.
+
+        Args:
+            path: the checkpoint, for messages.
+            tensors: as `pack` made them.
+            meta: likewise.
+            folder: the run.
+            pairs: N, the training pairs now.
+
+        Raises:
+            InputError: it is of another run, or its weights or pairs do not fit.
+        """
+        require_own(folder, path, meta)
         try:
-            net.load_state_dict(state)
+            self.load_networks(tensors)
         except RuntimeError:
-            raise InputError(f"{path}: other weights than {trainer.folder.config_file} asks for") from None
-        load_optimizer(trainer.optimizers[name], tensors, f"optimizer.{name}")
-    for name, split in meta["partitions"].items():
-        prob, clean, elite = (tensors[f"partition.{name}.{part}"] for part in ("clean_prob", "clean", "elite"))
-        trainer.partitions[name] = Partition(prob, clean, split, elite, {}, meta["mixtures"][name])
-        if meta["begun"] and len(prob) != len(trainer.data.image_of_pair):  # between epochs it is made anew
-            raise InputError(f"{path}: {len(prob)} training pairs, now there are {len(trainer.data.image_of_pair)}")
-    trainer.epoch, trainer.position, trainer.begun = meta["epoch"], meta["position"], meta["begun"]
-    trainer.step, trainer.lines, trainer.best = meta["step"], meta["lines"], meta["best"]
-    trainer.began_as = meta["began_as"]
-    trainer.means = Means(meta["means"])
-    now = versions() | computed_on(trainer.device, trainer.nets["A"].encoder.precision)
-    before = meta["versions"] | meta["computed_on"]
-    if trainer.epoch < trainer.config.train.epochs:
-        _warn_of_another_machine(path, before, now)
+            raise InputError(f"{path}: other weights than {folder.config_file} asks for") from None
+        for name, plain in meta["divisions"].items():
+            columns = under(f"division.{name}.column.", tensors)
+            sets = tensors[f"division.{name}.sets"]
+            self.divisions[name] = Division(sets, columns, plain["split"], plain["judge"], {}, plain["mixture"])
+            if meta["begun"] and len(sets) != pairs:  # between epochs it is made anew
+                raise InputError(f"{path}: {len(sets)} training pairs, now there are {pairs}")
+        self.epoch, self.position, self.begun = meta["epoch"], meta["position"], meta["begun"]
+        self.step, self.lines, self.best = meta["step"], meta["lines"], meta["best"]
+        self.started_as, self.means = meta["started_as"], Means(meta["means"])
+        for name, counts in meta["cost"].items():
+            self.nets[name].cost = Cost(**counts)
+
+    def load_networks(self, tensors: Mapping[str, Tensor]) -> None:
+        """Give networks and optimisers the state that `network_tensors` named."""
+        for name, net in self.nets.items():
+            net.load_state_dict(under(f"net.{name}.", tensors))
+            for which, optimizer in self.optimizers[name].items():
+                load_optimizer(optimizer, tensors, f"optimizer.{name}.{which}")
+
+    def warn_of_another_machine(self, path: Path, meta: Mapping[str, Any]) -> None:
+        """Say which roundings of the next steps differ from those before the checkpoint."""
+        now, before = versions() | self.computed_on(), meta["versions"] | meta["computed_on"]
+        changed = [f"{key} ({before.get(key)}, now {value})" for key, value in now.items() if before.get(key) != value]
+        if changed:
+            log.warning(
+                "%s: the next steps are computed with other versions or on another machine: %s; the run is resumed, "
+                "but not bit-identically",
+                path, ", ".join(changed),
+            )  # fmt: skip
 
 
-def _warn_of_another_machine(path: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
-    """Say what the next steps round otherwise by than those before the checkpoint."""
-    changed = [f"{name} ({before.get(name)}, now {value})" for name, value in now.items() if before.get(name) != value]
-    if changed:
-        log.warning(
-            "%s: computed otherwise now: %s; the run goes on, but not bit-identically", path, ", ".join(changed)
-        )
+def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors whose names begin with a prefix, without it."""
+    return {name[len(prefix) :]: value for name, value in tensors.items() if name.startswith(prefix)}

@@ -3,17 +3,22 @@
 import logging
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from in2r.config import to_dict
 from in2r.data.fingerprint import changed_splits
 from in2r.data.noise import save_index
 from in2r.data.text.vocabulary import Vocabulary
-from in2r.device import hold_freed_memory, resolve_device, use_threads
+from in2r.device import device_name, hold_freed_memory, resolve_device, use_threads
 from in2r.errors import InputError
-from in2r.methods import ENDLESS, Method
-from in2r.runs.folder import RunFolder, changed_settings
-from in2r.runs.identity import describe, require_own
+from in2r.methods import Method
+from in2r.methods.registry import method_file
+from in2r.runs.folder import RunFolder
+from in2r.runs.identity import changed_settings, mark, require_own, versions
 from in2r.runs.settings import RunConfig
 from in2r.tensors import load_tensors
 from in2r.training.loop import Display, Trainer
@@ -69,24 +74,48 @@ def start_run(
             save_index(folder.noise_file, setup.noise)
         trainer = Trainer(folder, setup, display or Silent())
         plan = make_plan(trainer)
-        folder.write_info(describe(setup, trainer, plan))
+        folder.write_info(_describe(setup, trainer, plan))
         folder.write_config(setup.config)  # last: from here on the folder holds a run
         if on_plan is not None:
             on_plan(plan)
         warn_of_full_disk(plan, folder.path)
         why = ends_within_warmup(trainer.method, config.train.epochs)
         if why:
-            log.warning("no co-training: %s", why)
+            log.warning("no main phase: %s", why)
         trainer.run()
     return folder
 
 
+def _describe(setup: Setup, trainer: Trainer, plan: Plan) -> dict[str, Any]:
+    """Return what run.json says of a run that starts."""
+    vocabulary, config = setup.vocabulary, setup.config
+    info = {
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "versions": versions(),
+        "device": str(setup.device),
+        "device_name": device_name(setup.device),
+        "threads": torch.get_num_threads(),
+        "seed": config.train.seed,
+        "method": trainer.method.label,
+        "method_file": method_file(config.method.name),
+        "networks": list(trainer.names),
+        "data": {"path": str(setup.source.path), "fingerprint": setup.source.fingerprint()},
+        "noise": setup.noise_record(),
+        "vocabulary": None if vocabulary is None else {"hash": vocabulary.hash, "words": len(vocabulary)},
+        "word_vectors": trainer.word_coverage,
+        "training_pairs": len(trainer.data.pairs),
+        "plan": plan.record(),
+        "settings": to_dict(config),
+    }
+    return {**info, "mark": mark(config, info)}
+
+
 def ends_within_warmup(method: Method, epochs: int) -> str:
     """Say why a run is over before its method tells pairs apart; nothing where it is not, or where it never does."""
-    if not method.needs_partition(ENDLESS) or method.needs_partition(epochs - 1):
-        return ""
     warmup, _ = method.warmup()
-    return f"train.epochs={epochs} ends within method.warmup_epochs={warmup}, so no pair is judged or rectified"
+    if not method.divides() or warmup < epochs:
+        return ""
+    return f"train.epochs={epochs} ends within method.warmup_epochs={warmup}, so the pairs are never divided"
 
 
 def resume_run(path: str | Path, display: Display | None = None, *, force: bool = False) -> RunFolder:
@@ -109,7 +138,7 @@ def resume_run(path: str | Path, display: Display | None = None, *, force: bool 
         restored = trainer.resume()
         _require_whole(folder, trainer, restored)
         changes = [*setup.changes, *([] if restored else _other_words(folder, trainer, force))]
-        if changes and trainer.epoch < trainer.config.train.epochs:
+        if changes and trainer.state.epoch < trainer.config.train.epochs:
             _note_changes(folder, changes)
         trainer.run()
     return folder
@@ -123,13 +152,13 @@ def _require_whole(folder: RunFolder, trainer: Trainer, restored: bool) -> None:
             f"{folder.checkpoints}: no checkpoint, but {ended} epochs have ended; `in2r eval` and `in2r score` need "
             f"none; to train anew, remove {folder.log_file.name} too"
         )
-    if trainer.best["epoch"] is None:
+    if trainer.state.best["epoch"] is None:
         return
     try:
         _, meta = load_tensors(folder.best_file)
     except InputError as error:
         raise InputError(
-            f"{error}, but epoch {trainer.best['epoch']} was the best; put it back, or, to train anew, remove "
+            f"{error}, but epoch {trainer.state.best['epoch']} was the best; put it back, or, to train anew, remove "
             f"{folder.checkpoints} and {folder.log_file.name}"
         ) from None
     require_own(folder, folder.best_file, meta)

@@ -1,5 +1,6 @@
 """The training pairs as batches on the device."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -8,7 +9,9 @@ from torch import Tensor
 from in2r.data.augment import augment_words, drop_regions
 from in2r.data.features import Features
 from in2r.data.text.vocabulary import PackedTokens
-from in2r.methods import Batch
+from in2r.methods import Batch, Net
+from in2r.models.base import Items
+from in2r.models.encode import encode_images, encode_texts
 from in2r.transfer import send
 
 
@@ -27,29 +30,31 @@ class TrainingData:
     word_drop: float
     vocabulary_size: int
     mask_id: int
-    words_of_pair: Tensor | None = None
-    """(N,) int64, equal for captions of the same words, where a method asks for it"""
 
-    def batch(self, pairs: Tensor, generator: torch.Generator | None = None, elite: Tensor | None = None) -> Batch:
+    def batch(
+        self,
+        pairs: Tensor,
+        generator: torch.Generator | None = None,
+        columns: Mapping[str, Tensor] | None = None,
+    ) -> Batch:
         """Gather pairs (B,) int64; with a generator, regions and words are augmented.
 
-        All that is planned, such as masks, gaps and which pairs are elite, is made on the CPU and only then sent: so
-        nothing waits for the device.
+        All that is planned, such as masks, gaps and columns, is made on the CPU and only then sent: so nothing waits
+        for the device.
 
         Args:
             pairs: ids of the pairs, on the CPU.
             generator: draws of the augmentation, on the CPU; None = none.
-            elite: (N,) bool, which pairs may enter the memory, on the CPU.
+            columns: name → (N, ...) on the CPU, of which the batch has its pairs' rows.
         """
         groups = self.image_of_pair[pairs]
         images, image_mask = self.images.gather(groups, self.device)
         if generator is not None and self.region_drop > 0 and images.shape[1] > 1:
             image_mask = drop_regions(image_mask, (images.shape[0], images.shape[1]), generator, self.region_drop)
         texts, text_mask = self._texts(pairs, generator)
-        chosen = None if elite is None else send(torch.nonzero(elite[pairs]).flatten(), self.device)
-        words = None if self.words_of_pair is None else send(self.words_of_pair[pairs], self.device)
-        pairs, groups = send(pairs, self.device), send(groups, self.device)
-        return Batch(pairs, groups, images, image_mask, texts, text_mask, chosen, words)
+        rows = {name: values[pairs] for name, values in (columns or {}).items()}
+        sent = send(pairs, self.device), send(groups, self.device)
+        return Batch(*sent, images, image_mask, texts, text_mask, rows)
 
     def _texts(self, pairs: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor | None]:
         if not isinstance(self.texts, PackedTokens):
@@ -58,3 +63,16 @@ class TrainingData:
         if generator is not None and self.word_drop > 0:
             ids, mask = augment_words(ids, mask, generator, self.vocabulary_size, self.mask_id, self.word_drop)
         return send(ids, self.device), mask
+
+    def encode(self, net: Net, pairs: Tensor) -> tuple[Items, Items]:
+        """Return images and texts of pairs (k,) int64, encoded in eval mode without gradient; each image once."""
+        own, place = torch.unique(self.image_of_pair[pairs], return_inverse=True)
+        images = encode_images(net.backbone, self.images, self.device, own)[place.to(self.device)]
+        texts = encode_texts(net.backbone, self.texts, self.device, pairs)
+        with torch.no_grad():
+            net.count_encoded(len(own) + len(pairs))
+        return images, texts
+
+    def same_words(self) -> Tensor | None:
+        """Return (N,) int64, equal for captions of the same words; None where captions are vectors."""
+        return self.texts.distinct() if isinstance(self.texts, PackedTokens) else None

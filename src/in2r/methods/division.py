@@ -1,0 +1,196 @@
+"""Divisions: what a network trains on in an epoch, and how two fitted components make one."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from in2r.config import key
+from in2r.partition import elite, elite_threshold, split_pairs
+
+BINS = 64
+"""Bars of the recorded histogram of losses."""
+CLEAN, NOISY = 0, 1
+"""the sets of a division into two"""
+
+
+@dataclass(frozen=True)
+class PartitionConfig:
+    """Section `partition`: clean and noisy sets, made anew each epoch, for a network's peer where there are two."""
+
+    threshold: float = key(0.5, "clean = clean probability above this (released code)", low=0, high=1)
+    minimum_noisy_share: float = key(
+        0.0,
+        "share that counts as noisy when nothing is below the threshold (released code: 0.01)",
+        low=0,
+        high=0.5,
+    )
+    minimum_clean_share: float = key(
+        0.01, "share, at least two pairs, that counts as clean when nothing is above the threshold", above=0, high=0.5
+    )
+    augmented: bool = key(False, "score augmented batches, as the released code does; false: stable losses")
+    batch_size: int = key(128, "pairs that are each other's negatives in a per-sample loss", low=2)
+    minimum_separation: float = key(
+        2.0,
+        "Ashman's D of the two components below which one Gaussian suffices (his bound for two modes; losses of one "
+        "group that pile up at their lower end reach 2.3)",
+        low=0,
+    )
+    single_mode: Literal["warmup", "split"] = key(
+        "warmup",
+        "when one suffices: warmup = the peer makes the warm-up's steps on all pairs in this epoch; split = follow the "
+        "two components all the same (released code)",
+    )
+    max_iter: int = key(10, "EM iterations (released code)", low=1)
+    tol: float = key(1e-2, "EM stops below this gain (released code)", above=0)
+    reg_covar: float = key(5e-4, "added to each variance (released code)", above=0)
+
+
+@dataclass(frozen=True)
+class Division:
+    """What one network trains on in an epoch; a checkpoint holds it."""
+
+    sets: Tensor
+    """(N,) int8, index into `Method.sets`; -1 = left out"""
+    columns: Mapping[str, Tensor] = field(default_factory=dict)
+    """name → (N, ...): posteriors, soft labels, margins; a batch has its pairs' rows"""
+    split: bool = True
+    """False: the pairs form one group, and the network makes the warm-up's steps on all of them in this epoch"""
+    judge: str = ""
+    """the network whose judgement this is, where it is one network's: figures are recorded under its name"""
+    figures: Mapping[str, float] = field(default_factory=dict)
+    """what the division says of itself, for the record"""
+    mixture: Mapping[str, Any] = field(default_factory=dict)
+    """the fitted components and a histogram of the losses, for plots; empty where nothing was fitted"""
+    remark: str = ""
+    """what is unusual about it, for the user; said once per run"""
+
+
+class Fit(Protocol):
+    """Two fitted components, of which the first is the clean one; see `partition.TwoGaussians`."""
+
+    @property
+    def clean_probability(self) -> NDArray[np.float64]: ...  # noqa: D102
+    @property
+    def means(self) -> NDArray[np.float64]: ...  # noqa: D102
+    @property
+    def variances(self) -> NDArray[np.float64]: ...  # noqa: D102
+    @property
+    def weights(self) -> NDArray[np.float64]: ...  # noqa: D102
+    @property
+    def scale(self) -> tuple[float, float]: ...  # noqa: D102
+    @property
+    def separation(self) -> float: ...  # noqa: D102
+    @property
+    def split(self) -> bool: ...  # noqa: D102
+    @property
+    def monotone(self) -> bool: ...  # noqa: D102
+    @property
+    def single_mode(self) -> bool: ...  # noqa: D102
+
+
+def whole(pairs: Tensor, total: int, **more: Any) -> Division:
+    """Put all of `pairs` (n,) of N = `total` into the first set, each with clean probability 1 and elite."""
+    return in_two(torch.ones(len(pairs)), torch.ones(len(pairs), dtype=torch.bool), pairs, total, **more)
+
+
+def in_two(prob: Tensor, clean: Tensor, pairs: Tensor, total: int, **more: Any) -> Division:
+    """Make a division into a clean and a noisy set, with the columns `clean_prob` and `elite`.
+
+    Args:
+        prob: (n,) float32, clean probabilities.
+        clean: (n,) bool, which of `pairs` are clean.
+        pairs: (n,) int64, the pairs that are divided; all others are left out.
+        total: N.
+        more: other fields of the division; `figures` get τ_dyn, the mean clean probability of the clean set.
+
+    Returns:
+        A division whose `elite` pairs are the clean ones above τ_dyn, all of them where they are equal.
+    """
+    all_prob, all_elite = torch.zeros(total), torch.zeros(total, dtype=torch.bool)
+    sets = torch.full((total,), -1, dtype=torch.int8)
+    all_prob[pairs] = prob
+    sets[pairs] = torch.where(clean, CLEAN, NOISY).to(torch.int8)
+    trusted = prob[clean].double().numpy()
+    tau = elite_threshold(trusted)
+    all_elite[pairs[clean]] = torch.as_tensor(elite(trusted, tau))
+    figures = {**more.pop("figures", {}), "clean_fraction": float(clean.float().mean()), "tau": tau}
+    return Division(sets, {"clean_prob": all_prob, "elite": all_elite}, figures=figures, **more)
+
+
+def divide_by_mixture(
+    loss: str, losses: Tensor, fit: Fit, pairs: Tensor, total: int, config: PartitionConfig, judge: str
+) -> Division:
+    """Divide pairs by the clean probabilities of a fitted mixture (in2r.md, Phase 2, step 1).
+
+    Args:
+        loss: the name of the per-sample loss that was fitted.
+        losses: (n,) of `pairs`.
+        fit: its two components.
+        pairs: (n,) int64.
+        total: N.
+        config: threshold, and what is done where one component suffices or nothing is clean.
+        judge: the network whose losses these are.
+    """
+    prob = torch.as_tensor(fit.clean_probability, dtype=torch.float32)
+    figures = {
+        "mean_clean_prob": float(prob.mean()),
+        "separation": fit.separation,
+        "single_mode": float(fit.single_mode),
+        "posterior_was_monotone": float(fit.monotone),
+    }
+    if not fit.split or (fit.single_mode and config.single_mode == "warmup"):
+        everything = torch.ones_like(prob, dtype=torch.bool)
+        mixture = describe_mixture(loss, losses, fit, None)
+        remark = (
+            f"the pairs do not fall into two groups (separation below partition.minimum_separation="
+            f"{config.minimum_separation:g}): where that is so, a network makes the warm-up's steps on all pairs, as "
+            "suits clean data or a model that is still weak"
+        )
+        return in_two(
+            prob, everything, pairs, total, figures=figures, mixture=mixture, split=False, judge=judge, remark=remark
+        )
+    clean = torch.as_tensor(split_pairs(prob.double().numpy(), config.threshold, config.minimum_noisy_share))
+    remark = ""
+    if clean.sum() < 2:
+        # nothing is trusted: the lowest losses are, so that something can be learnt, and the user is told
+        clean = torch.zeros_like(clean)
+        clean[torch.argsort(losses, stable=True)[: max(2, int(config.minimum_clean_share * len(losses)))]] = True
+        figures["clean_set_was_empty"] = 1.0
+        remark = f"no two pairs above partition.threshold={config.threshold:g}; the lowest losses count as clean"
+    mixture = describe_mixture(loss, losses, fit, clean)
+    return in_two(prob, clean, pairs, total, figures=figures, mixture=mixture, judge=judge, remark=remark)
+
+
+def describe_mixture(loss: str, losses: Tensor, fit: Fit, clean: Tensor | None) -> dict[str, Any]:
+    """Describe a fit in plain values; `boundary` is the largest clean loss, scaled like all of them to [0, 1]."""
+    if not fit.split:
+        return {}
+    low, high = fit.scale
+    boundary = None if clean is None else (float(losses[clean].max()) - low) / (high - low)
+    return {
+        "loss": loss,
+        "low": low,
+        "high": high,
+        "means": fit.means.tolist(),
+        "variances": fit.variances.tolist(),
+        "weights": fit.weights.tolist(),
+        "boundary": boundary,
+        "counts": loss_counts(losses, low, high),
+    }
+
+
+def loss_counts(losses: Tensor, low: float, high: float) -> list[int]:
+    """Count losses (n,) in equal bins between the smallest and the largest one."""
+    counts: list[int] = torch.histc(losses.double(), BINS, low, high).long().tolist()
+    return counts
+
+
+def exchange(verdicts: Mapping[str, Division]) -> dict[str, Division]:
+    """Give each of two networks its peer's verdict."""
+    one, other = verdicts
+    return {one: verdicts[other], other: verdicts[one]}

@@ -1,0 +1,79 @@
+"""Two losses per pair, and what two Gaussians on each of them say: clean probabilities and the noise rate."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from torch import Tensor
+
+from in2r.losses import sce_loss, triplet_loss
+from in2r.methods.division import Division, PartitionConfig, divide_by_mixture
+from in2r.partition import TwoGaussians, fit_two_gaussians
+
+SCE, HINGE = "sce", "triplet-mean"
+"""the losses' names"""
+
+
+@dataclass(frozen=True)
+class PairLosses:
+    """The numbers of the two losses; IN²R's own, by default."""
+
+    margin: float = 0.2
+    temperature: float = 0.05
+    ce_weight: float = 1.0
+    rce_weight: float = 1.0
+    epsilon: float = 1e-7
+
+    def __call__(self, similarity: Tensor) -> dict[str, Tensor]:
+        """Return both losses (B,) of S (B, B): Eq. 1 per pair, and the hinge averaged over all negatives."""
+        sce = sce_loss(similarity, self.temperature, self.ce_weight, self.rce_weight, self.epsilon, reduction="none")
+        return {SCE: sce, HINGE: triplet_loss(similarity, self.margin, negatives="mean", reduction="none")}
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What one network says of the pairs that it scored."""
+
+    losses: Mapping[str, Tensor]
+    """name → per-sample losses (n,)"""
+    fits: Mapping[str, TwoGaussians]
+    loss: str
+    """the loss that the division is made from"""
+
+    @property
+    def noise_rates(self) -> dict[str, float]:
+        """Return the noise rate that each loss suggests: the mean of 1 - p_i, 0 where one Gaussian suffices.
+
+        The losses order the pairs almost alike, but the sce loss calls a third of clean pairs noisy. The hinge averaged
+        over the negatives stays near the truth where the model is good, and below it where the model is weak.
+        """
+        return {name: fit.noise_rate for name, fit in self.fits.items()}
+
+    def divide(self, pairs: Tensor, total: int, config: PartitionConfig, judge: str) -> Division:
+        """Divide `pairs` (n,) of N = `total`; arguments as in `divide_by_mixture`."""
+        division = divide_by_mixture(
+            self.loss, self.losses[self.loss], self.fits[self.loss], pairs, total, config, judge
+        )
+        rates = {f"estimated_noise_rate_{name}": rate for name, rate in self.noise_rates.items()}
+        return replace(division, figures={**division.figures, **rates})
+
+
+def judge_pairs(losses: Mapping[str, Tensor], loss: str, sce_from: float, config: PartitionConfig) -> Judgement:
+    """Fit two Gaussians to each loss, and choose the loss that the division is made from.
+
+    Args:
+        losses: name → (n,), finite; with `loss` = auto those of `PairLosses`.
+        loss: the name of one of them, or auto: sce where that loss calls at least `sce_from` of the pairs noisy. It is
+            bounded and spreads its clean pairs wide, so that it calls at least a third of any data noisy; what it says
+            is near the truth only where much is noisy. The hinge averaged over negatives is the other way round.
+        sce_from: a share in [0, 1].
+        config: how a mixture is fitted.
+    """
+    fits = {
+        name: fit_two_gaussians(
+            values.numpy(), config.max_iter, config.tol, config.reg_covar, config.minimum_separation
+        )
+        for name, values in losses.items()
+    }
+    if loss == "auto":
+        loss = SCE if fits[SCE].noise_rate >= sce_from else HINGE
+    return Judgement(losses, fits, loss)

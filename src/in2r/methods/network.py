@@ -1,0 +1,132 @@
+"""What a method trains: a batch of pairs, a network, and the count of what it costs."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from in2r.models.base import Backbone, Items
+from in2r.transfer import send
+
+
+@dataclass(frozen=True)
+class Batch:
+    """B pairs, ready for a backbone: values on the device, what is known of them without it on the CPU."""
+
+    pairs: Tensor
+    """(B,) int64, which training pairs these are"""
+    groups: Tensor
+    """(B,) int64, the image of each pair as given (after any injected noise)"""
+    images: Tensor
+    """(B, regions, dim) float32"""
+    image_mask: Tensor | None
+    """(B, regions) bool on the CPU, None = all are real"""
+    texts: Tensor
+    """(B, tokens) int64 word ids, or (B, 1, dim) float32 caption vectors"""
+    text_mask: Tensor | None
+    """(B, tokens) bool on the CPU, None = all are real"""
+    columns: Mapping[str, Tensor] = field(default_factory=dict)
+    """name → (B, ...) on the CPU: the pairs' rows of `Division.columns` and of `Method.fixed_columns`"""
+    hidden: Mapping[str, tuple[Tensor, Tensor]] | None = None
+    """"image" and "text" → groups (B,) and pairs (B, n) that such a query may not find (negative = none); only with
+    `noise.hide_original`, an analysis that uses the truth"""
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    def column(self, name: str) -> Tensor:
+        """Return a column (B, ...) on the device, without waiting for it."""
+        return send(self.columns[name], self.pairs.device)
+
+    def rows(self, name: str) -> Tensor:
+        """Return where a bool column is true, (n,) int64 on the device, without waiting for it."""
+        return send(torch.nonzero(self.columns[name]).flatten(), self.pairs.device)
+
+
+@dataclass
+class Cost:
+    """What a network's training has cost in an epoch; validation is left out: it is the same for every method."""
+
+    encoded: int = 0
+    """images and texts that went through an encoder with a gradient; a batch under two dropout masks counts twice"""
+    encoded_without_gradient: int = 0
+    scored: int = 0
+    """image-text similarities with a gradient"""
+    scored_without_gradient: int = 0
+    steps: int = 0
+    """optimiser steps, of all optimisers"""
+    passes: int = 0
+    """passes over all training pairs outside the steps"""
+
+    def record(self) -> dict[str, int]:
+        """Return the counts as plain values."""
+        return asdict(self)
+
+
+class Net(nn.Module):
+    """One network of a run.
+
+    Attributes:
+        backbone: encoders and similarity; the part that is exported.
+        own: what the method keeps beside it, such as heads, a memory, or buffers per pair; saved, never exported.
+        cost: what its training has cost in this epoch.
+    """
+
+    def __init__(self, backbone: Backbone, own: nn.Module) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.own = own
+        self.cost = Cost()
+
+    def encode(self, *batches: Batch) -> list[tuple[Items, Items]]:
+        """Return images and texts of each batch, by one pass through each encoder.
+
+        A batch that is given twice is encoded under two dropout masks. In training each batch has its own batch
+        statistics, as if they were encoded one after the other.
+        """
+        sizes = [len(batch) for batch in batches]
+        images = _joined([(batch.images, batch.image_mask) for batch in batches])
+        texts = _joined([(batch.texts, batch.text_mask) for batch in batches])
+        found = (
+            self.backbone.encode_images(*images, sizes).split(sizes),
+            self.backbone.encode_texts(*texts, sizes).split(sizes),
+        )
+        self.count_encoded(2 * sum(sizes))
+        return list(zip(*found, strict=True))
+
+    def score(self, images: Items, texts: Items) -> Tensor:
+        """Return S (n, m), images × texts: cosines, or a bounded backbone's values in (0, 1)."""
+        self.count_scored(len(images) * len(texts))
+        return self.backbone.score(images, texts)
+
+    def count_encoded(self, items: int) -> None:
+        """Count items that were encoded."""
+        if torch.is_grad_enabled():
+            self.cost.encoded += items
+        else:
+            self.cost.encoded_without_gradient += items
+
+    def count_scored(self, pairs: int) -> None:
+        """Count similarities that were computed."""
+        if torch.is_grad_enabled():
+            self.cost.scored += pairs
+        else:
+            self.cost.scored_without_gradient += pairs
+
+
+def _joined(sets: Sequence[tuple[Tensor, Tensor | None]]) -> tuple[Tensor, Tensor | None]:
+    """Put sets (B, K, ...) of several batches below each other, padded to the largest K."""
+    if len(sets) == 1:
+        return sets[0]
+    longest = max(values.shape[1] for values, _ in sets)
+    masked = any(mask is not None or values.shape[1] < longest for values, mask in sets)
+    masks = [torch.ones(values.shape[:2], dtype=torch.bool) if mask is None else mask for values, mask in sets]
+    joined = torch.cat([_padded(values, longest) for values, _ in sets])
+    return joined, torch.cat([_padded(mask, longest) for mask in masks]) if masked else None
+
+
+def _padded(values: Tensor, length: int) -> Tensor:
+    """Fill up the second dimension with zeros."""
+    missing = length - values.shape[1]
+    return values if missing == 0 else torch.cat([values, values.new_zeros(len(values), missing, *values.shape[2:])], 1)

@@ -1,0 +1,90 @@
+"""The methods by name: those of the package, of installed packages, and of a user's own file."""
+
+import importlib.util
+import sys
+from functools import cache
+from hashlib import sha256
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from in2r.errors import InputError, near
+from in2r.methods.base import Method, MethodConfig
+from in2r.methods.division import PartitionConfig
+from in2r.methods.in2r import In2r
+from in2r.methods.plain import Sce, Triplet
+
+METHODS: dict[str, type[Method]] = {"in2r": In2r, "triplet": Triplet, "sce": Sce}
+"""the package's own methods: the one place where they are registered"""
+
+ENTRY_POINTS = "in2r.methods"
+"""the group under which an installed package offers methods: name = "module:Class" """
+
+
+def method_names() -> list[str]:
+    """Return the names of all methods that are installed."""
+    return [*METHODS, *sorted({entry.name for entry in entry_points(group=ENTRY_POINTS)} - METHODS.keys())]
+
+
+def find_method(name: str) -> type[Method]:
+    """Return the class of a method.
+
+    Args:
+        name: a name of `method_names`, or "path/to/file.py:Class". The file is run.
+
+    Raises:
+        InputError: no such method, or no such file or class, or a class that is no method.
+    """
+    if name in METHODS:
+        return METHODS[name]
+    if ".py:" in name:
+        path, _, attribute = name.rpartition(":")
+        return _checked(getattr(_module(Path(path).expanduser().absolute()), attribute, None), name)
+    for entry in entry_points(group=ENTRY_POINTS):
+        if entry.name == name:
+            return _checked(entry.load(), f"{name} ({entry.value})")
+    known = method_names()
+    raise InputError(
+        f"configuration: `method.name` must be one of {', '.join(known)}, or file.py:Class, got {name!r}"
+        f"{near(name, known)}"
+    )
+
+
+def build_method(config: MethodConfig, partition: PartitionConfig) -> Method:
+    """Make the method that section `method` names."""
+    return find_method(config.name)(config, partition)
+
+
+def method_file(name: str) -> dict[str, str] | None:
+    """Return path and SHA-256 of the file that a user's own method comes from; None for an installed method."""
+    if ".py:" not in name:
+        return None
+    path = Path(name.rpartition(":")[0]).expanduser().absolute()
+    return {"path": str(path), "sha256": sha256(path.read_bytes()).hexdigest()}
+
+
+@cache
+def _module(path: Path) -> ModuleType:
+    """Run a file as a module of its own, once."""
+    if not path.is_file():
+        raise InputError(f"{path}: no such file; a method of your own is named file.py:Class")
+    name = f"in2r_method_{sha256(str(path).encode()).hexdigest()[:12]}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)  # dataclasses look their module up by name
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[name]
+        raise InputError(f"{path}: cannot be run ({type(error).__name__}: {error})") from error
+    return module
+
+
+def _checked(found: Any, name: str) -> type[Method]:
+    if not isinstance(found, type) or not issubclass(found, Method):
+        raise InputError(f"method {name}: expected a class derived from in2r.methods.Method, found {found!r}")
+    if not issubclass(found.Config, MethodConfig):
+        raise InputError(f"method {name}: its `Config` must be derived from in2r.methods.MethodConfig")
+    return found

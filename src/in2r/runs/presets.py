@@ -1,0 +1,35 @@
+"""Presets: named settings. A preset names its method: `in2r` is the method's defaults, `in2r/tuned` a variant of it."""
+
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from in2r.config import read_yaml
+from in2r.errors import InputError, near
+
+_FOLDER = Path(str(files("in2r").joinpath("presets")))
+
+
+def presets() -> list[str]:
+    """Return the names of the presets that come with the package: a method's defaults, then its variants."""
+    return sorted(path.relative_to(_FOLDER).with_suffix("").as_posix() for path in _FOLDER.rglob("*.yaml"))
+
+
+def read_preset(name: str) -> dict[str, Any]:
+    """Return the settings of a preset.
+
+    Args:
+        name: one of `presets`, the name of a method that an installed package offers, or "file.py:Class", a method of
+            the user's own.
+
+    Raises:
+        InputError: no such preset.
+    """
+    from in2r.methods import find_method, method_names  # imports PyTorch, which a list of names does not need
+
+    if name in presets():
+        return read_yaml(_FOLDER / f"{name}.yaml")
+    if name in method_names() or ".py:" in name:
+        find_method(name)
+        return {"method": {"name": name}}
+    raise InputError(f"{name}: neither a file nor a preset; presets: {', '.join(presets())}{near(name, presets())}")

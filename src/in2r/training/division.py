@@ -1,0 +1,164 @@
+"""Before an epoch of the main phase the method observes all training pairs and divides them."""
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from in2r.errors import InputError
+from in2r.methods import Division, Method, Net, Now
+from in2r.methods.division import loss_counts
+from in2r.models.base import Items
+from in2r.models.encode import encode_images, encode_texts, evaluating
+from in2r.runs.settings import RunConfig
+from in2r.seeds import torch_generator
+from in2r.training.health import Means, Truth, partition_truth
+from in2r.training.pairs import TrainingData
+
+log = logging.getLogger(__name__)
+
+CHUNK = 16
+"""Batches whose captions are encoded together."""
+
+Seen = dict[str, Tensor]
+"""column → (n,), in the order of the training pairs"""
+Observe = Callable[[Net, Items, Items, Tensor], Mapping[str, Tensor] | None]
+"""as `Method.observe`"""
+
+
+class Divider:
+    """Makes the divisions of a run.
+
+    Args:
+        data: the training pairs.
+        method: observes and divides them.
+        config: the run's settings.
+        truth: of injected noise, for the record alone; None where none was injected.
+    """
+
+    def __init__(self, data: TrainingData, method: Method, config: RunConfig, truth: Truth | None) -> None:
+        self.data, self.method, self.config, self.truth = data, method, config, truth
+        self._said: set[str] = set()
+
+    def divide(self, nets: Mapping[str, Net], now: Now, epoch: int, means: Means) -> dict[str, Division]:
+        """Return what each network trains on in an epoch; the figures go into its means.
+
+        Args:
+            nets: the networks.
+            now: the epoch of the main phase.
+            epoch: the epoch of the run, from 0.
+            means: of the epoch.
+
+        Raises:
+            InputError: something observed is not finite.
+        """
+        pairs, total = self.data.pairs, len(self.data.image_of_pair)
+        if self.config.noise.oracle:
+            seen: dict[str, Seen] = {}
+            found = {name: replace(self.method.trust(pairs, total), judge=name) for name in nets}
+        else:
+            observed = {name: self._observe(name, net, epoch) for name, net in nets.items()}
+            seen = {name: columns for name, columns in observed.items() if columns is not None}
+            found = dict(self.method.divide(seen, nets, self.data, now))
+        divisions = {name: self._with_truth(found[name], seen) for name in nets}
+        for division in divisions.values():
+            suffix = f"_{division.judge}" if division.judge else ""
+            for key, value in division.figures.items():
+                means.add(f"{key}{suffix}", value)
+        self._say(divisions, epoch)
+        return divisions
+
+    def _observe(self, name: str, net: Net, epoch: int) -> Seen | None:
+        if type(self.method).observe is Method.observe:
+            return None
+        try:
+            return observe_pairs(self.method.observe, net, self.data, self.config, name, epoch)
+        except InputError as error:
+            raise InputError(f"partition by network {name}: {error}") from None
+
+    def _with_truth(self, division: Division, seen: Mapping[str, Seen]) -> Division:
+        """Add what is known of injected noise, for the record."""
+        if self.truth is None or not self.method.divides():
+            return division
+        pairs, losses = self.data.pairs, seen.get(division.judge, {})
+        figures = {**division.figures, **partition_truth(losses, division.sets == 0, pairs, self.truth)}
+        mixture: dict[str, Any] = dict(division.mixture)
+        if mixture:
+            really = losses[mixture["loss"]][self.truth.clean[pairs]]
+            mixture["clean_counts"] = loss_counts(really, mixture["low"], mixture["high"])
+        return replace(division, figures=figures, mixture=mixture)
+
+    def _say(self, divisions: Mapping[str, Division], epoch: int) -> None:
+        """Say what is unusual about a division, once per run."""
+        for remark in dict.fromkeys(division.remark for division in divisions.values()):
+            if remark and remark not in self._said:
+                self._said.add(remark)
+                judges = sorted(division.judge for division in divisions.values() if division.remark == remark)
+                log.warning("epoch %d, network %s: %s (said once)", epoch + 1, " and ".join(judges), remark)
+
+
+def observe_pairs(observe: Observe, net: Net, data: TrainingData, config: RunConfig, *names: str | int) -> Seen:
+    """Return each column (n,) that is observed of the pairs, in the order of `data.pairs`.
+
+    Eval mode, no gradient. A pair's batch mates are those of one fixed shuffled order, the same in every epoch and for
+    both networks. The last batch is filled up from the first pairs, so that every pair is observed among equally many.
+    With `partition.augmented` the batches are augmented, as in the released code, by draws that depend on `names`
+    (network, epoch).
+
+    Raises:
+        InputError: a value is not finite; the pair is named.
+    """
+    pairs, seed = data.pairs, config.train.seed
+    size = min(config.partition.batch_size, len(pairs))
+    order = torch.randperm(len(pairs), generator=torch_generator(seed, "scoring order"))
+    padded = torch.cat([order, order[: -len(pairs) % size]])
+    found: dict[str, list[Tensor]] = {}
+    with evaluating(net):
+        images = None if config.partition.augmented else _Images(net, data)
+        for start in range(0, len(padded), size * CHUNK):
+            chunk = pairs[padded[start : start + size * CHUNK]]
+            if images is None:
+                batch = data.batch(chunk, torch_generator(seed, "scoring augmentation", *names, start))
+                v, u = net.encode(batch)[0]
+            else:
+                v, u = images.of(chunk), encode_texts(net.backbone, data.texts, data.device, chunk)
+                net.count_encoded(len(chunk))
+            for first in range(0, len(chunk), size):
+                rows = slice(first, first + size)
+                for name, values in (observe(net, v[rows], u[rows], chunk[rows]) or {}).items():
+                    found.setdefault(name, []).append(values)
+    net.cost.passes += 1
+    return {name: _in_order(name, torch.cat(parts)[: len(pairs)].cpu(), order, pairs) for name, parts in found.items()}
+
+
+class _Images:
+    """The images of pairs, encoded: all of them once; chunk by chunk for a backbone whose regions fill the memory."""
+
+    def __init__(self, net: Net, data: TrainingData) -> None:
+        self.net, self.data = net, data
+        self.all: Items | None = None
+        if not net.backbone.interacts:
+            self.all = encode_images(net.backbone, data.images, data.device)
+            net.count_encoded(len(self.all))
+
+    def of(self, pairs: Tensor) -> Items:
+        """Return the images of pairs (k,) int64."""
+        images = self.data.image_of_pair[pairs]
+        if self.all is not None:
+            return self.all[images.to(self.data.device)]
+        own, place = torch.unique(images, return_inverse=True)
+        self.net.count_encoded(len(own))
+        return encode_images(self.net.backbone, self.data.images, self.data.device, own)[place.to(self.data.device)]
+
+
+def _in_order(name: str, values: Tensor, order: Tensor, pairs: Tensor) -> Tensor:
+    """Bring values of shuffled pairs back into the pairs' order, and check them."""
+    bad = ~values.isfinite()
+    if bad.any():
+        raise InputError(f"the {name} loss of pair {int(pairs[order[bad]][0])} is {float(values[bad][0])}")
+    result = torch.empty_like(values)
+    result[order] = values
+    return result

@@ -1,0 +1,130 @@
+"""One iteration of one network: batches, losses, optimiser steps, what is kept."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from in2r.methods import Batch, Division, Method, Net, Now, Step
+from in2r.runs.settings import RunConfig
+from in2r.seeds import derive, torch_generator
+from in2r.training.health import Means, Truth, gradient_norms, record_step
+from in2r.training.order import EpochOrder
+from in2r.training.pairs import TrainingData
+
+
+@dataclass(frozen=True)
+class Learner:
+    """What the steps of a run have in common.
+
+    Attributes:
+        method: makes the losses.
+        data: the training pairs.
+        config: the run's settings.
+        columns: name → (N, ...), the method's fixed columns.
+        truth: of injected noise, for the record and for `noise.hide_original`; None where none was injected.
+    """
+
+    method: Method
+    data: TrainingData
+    config: RunConfig
+    columns: Mapping[str, Tensor]
+    truth: Truth | None
+
+    def iterate(
+        self,
+        nets: tuple[Net, Net],
+        optimizers: Mapping[str, torch.optim.Optimizer],
+        order: EpochOrder,
+        division: Division | None,
+        now: Now,
+        where: tuple[str, int, int],
+        means: Means,
+    ) -> Tensor:
+        """Make all optimiser steps of one iteration.
+
+        Args:
+            nets: the network that is trained, and its peer, which is only read.
+            optimizers: of the network.
+            order: which pairs it sees.
+            division: what it trains on; None in the warm-up.
+            now: epoch, step and network as the method is told them.
+            where: network, epoch of the run and iteration: what the draws depend on.
+            means: of the epoch.
+
+        Returns:
+            A scalar that is finite if all losses and gradients are.
+        """
+        net, peer = nets
+        torch.manual_seed(derive(self.config.train.seed, "dropout", *where))
+        batches = Batches(self, order, division, where)
+        finite: list[Tensor] = []
+        for step in self._steps(net, peer, batches, division, now):
+            if where[2] == 0 and step.of == "net":  # once an epoch: sizes of losses do not tell which one steers
+                for loss, part in gradient_norms(net.backbone, step).items():
+                    means.add(f"gradient_norm_{loss}_{where[0]}", part)
+            norm = descend(net, optimizers[step.of], step, self.config.train.gradient_clip)
+            if norm is not None:
+                means.add(f"gradient_norm_{where[0]}", norm)
+            record_step(means, where[0], step, self.truth)
+            # 0 * norm: a gradient that is not finite is found by the same look
+            finite.append(step.losses["total"].detach() + (0 if norm is None else 0 * norm))
+        return torch.stack(finite).sum()
+
+    def _steps(self, net: Net, peer: Net, batches: "Batches", division: Division | None, now: Now) -> Iterator[Step]:
+        """Yield the warm-up's step where the pairs are one group, else the method's steps."""
+        warmup = self.method.warmup()[1]
+        if warmup is not None and (division is None or not division.split):
+            yield warmup.step(net, batches[self.method.sets[0].name])
+        else:
+            yield from self.method.steps(net, peer, batches, now)
+
+
+class Batches(Mapping[str, Batch]):
+    """The batches of one iteration, by set; each is gathered when it is first asked for."""
+
+    def __init__(
+        self, learner: Learner, order: EpochOrder, division: Division | None, where: tuple[str, int, int]
+    ) -> None:
+        self._learner = learner
+        found = {walk.name: order.batch(walk.name, where[2]) for walk in learner.method.sets}
+        self._pairs = {name: pairs for name, pairs in found.items() if pairs is not None}
+        self._columns = {**learner.columns, **(division.columns if division is not None else {})}
+        self._generator = torch_generator(learner.config.train.seed, "augmentation", *where)
+        self._made: dict[str, Batch] = {}
+
+    def __getitem__(self, name: str) -> Batch:
+        if name not in self._made:
+            self._made[name] = self._gather(self._pairs[name])
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._pairs)
+
+    def __len__(self) -> int:
+        return len(self._pairs)
+
+    def _gather(self, pairs: Tensor) -> Batch:
+        batch = self._learner.data.batch(pairs, self._generator, self._columns)
+        if self._learner.config.noise.hide_original:
+            assert self._learner.truth is not None
+            batch = replace(batch, hidden=self._learner.truth.hidden(batch))
+        return batch
+
+
+def descend(net: Net, optimizer: torch.optim.Optimizer, step: Step, clip: float) -> Tensor | None:
+    """Take one step down the total loss.
+
+    Returns:
+        The gradient's norm before clipping; None of an optimiser of the method's own, whose gradient is not clipped.
+    """
+    optimizer.zero_grad(set_to_none=True)
+    step.losses["total"].backward()  # type: ignore[no-untyped-call]
+    norm = None
+    if step.of == "net":
+        norm = torch.nn.utils.clip_grad_norm_([p for group in optimizer.param_groups for p in group["params"]], clip)
+    optimizer.step()
+    net.cost.steps += 1
+    step.after()
+    return norm
