@@ -19,7 +19,8 @@ import in2r
 from in2r.errors import InputError
 
 VERBS = (
-    "demo", "train", "resume", "evaluate", "score", "encode", "bench", "plot", "data", "noise", "vocabulary", "config",
+    "demo", "train", "resume", "evaluate", "score", "encode", "bench", "plot", "data", "noise", "vocabulary", "methods",
+    "config",
 )  # fmt: skip
 """The modules of this package that hold one verb each, in the order of `in2r --help`."""
 

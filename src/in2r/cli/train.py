@@ -33,6 +33,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_settings(parser)
+    parser.add_argument("--method", metavar="METHOD", help="another method: a name, or file.py:Class, one of your own")
     parser.add_argument("--out", required=True, metavar="RUN", help="the run folder to make")
     parser.set_defaults(run=run)
 
@@ -44,7 +45,8 @@ def run(args: argparse.Namespace) -> int:
     from in2r.training.train import reopen, start_run
 
     console = Console()
-    config = load_config(args.settings, args.overrides)
+    chosen = [] if args.method is None else [f"method.name={args.method}"]
+    config = load_config(args.settings, [*args.overrides, *chosen])
     terminal = Terminal(console)
     console.print("reading the data, timing a few steps ...", highlight=False)
 

@@ -149,8 +149,8 @@ class Method(ABC):
 
     @property
     def label(self) -> str:
-        """What tables call a run of it."""
-        return str(self.config.name)
+        """What tables call a run of it: its name; of "file.py:Class" the class."""
+        return str(self.config.name).rpartition(":")[2]
 
     @classmethod
     def divides(cls) -> bool:

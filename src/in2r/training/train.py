@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from in2r.config import to_dict
+from in2r.config import deciding, to_dict
 from in2r.data.fingerprint import changed_splits
 from in2r.data.noise import save_index
 from in2r.data.text.vocabulary import Vocabulary
@@ -19,7 +19,7 @@ from in2r.methods import Method
 from in2r.methods.registry import method_file
 from in2r.runs.folder import RunFolder
 from in2r.runs.identity import changed_settings, mark, require_own, versions
-from in2r.runs.settings import RunConfig
+from in2r.runs.settings import RunConfig, resolve
 from in2r.tensors import load_tensors
 from in2r.training.loop import Display, Trainer
 from in2r.training.plan import Plan, make_plan, warn_of_full_disk
@@ -186,6 +186,9 @@ def reopen(folder: RunFolder, *, device: str | None = None, force: bool = False)
     noise = setup.noise_record()
     if (noise or {}).get("sha256") != (info["noise"] or {}).get("sha256"):
         faults.append(f"the noise index {noise_file or config.noise.index}")
+    own, now = info.get("method_file"), method_file(config.method.name)
+    if own is not None and now is not None and own["sha256"] != now["sha256"]:
+        faults.append(f"the method's file {now['path']}")
     _refuse_changes(folder, faults, force)
     return replace(setup, changes=tuple(faults))
 
@@ -254,16 +257,13 @@ def _refuse_existing(folder: RunFolder) -> None:
 
 def _absolute(config: RunConfig) -> RunConfig:
     """Make the paths of a config absolute, so that a run can be resumed from any folder."""
-
-    def path(value: str | None) -> str | None:
-        return None if value is None else str(Path(value).expanduser().absolute())
-
-    data = replace(
-        config.data,
-        path=str(path(config.data.path or None) or ""),
-        vocabulary=path(config.data.vocabulary),
-        word_vectors=path(config.data.word_vectors),
-    )
-    noise = replace(config.noise, index=path(config.noise.index))
-    checkpoint = replace(config.checkpoint, warmups=path(config.checkpoint.warmups))
-    return replace(config, data=data, noise=noise, checkpoint=checkpoint)
+    values = to_dict(config)
+    paths = [name for name, value in deciding(config, "place").items() if value] + ["checkpoint.warmups"]
+    for name in paths:
+        section, key = name.split(".")
+        if values[section][key] is not None:
+            values[section][key] = str(Path(values[section][key]).expanduser().absolute())
+    file = method_file(config.method.name)
+    if file is not None:
+        values["method"]["name"] = f"{file['path']}:{config.method.name.rpartition(':')[2]}"
+    return resolve(values)

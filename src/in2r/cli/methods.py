@@ -1,0 +1,69 @@
+"""`in2r methods`: list the methods, or run the common tests on one of your own."""
+
+import argparse
+
+from rich.console import Console
+from rich.table import Table
+
+EXAMPLES = """\
+examples:
+  in2r methods
+  in2r methods --check mymethod.py:MyMethod
+  in2r train mymethod.py:MyMethod data.path=mydata --out runs/mine
+
+docs/own-method.md shows a complete method in one file.
+"""
+
+
+def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the verb."""
+    parser = subparsers.add_parser(
+        "methods",
+        help="list the methods, or test one of your own",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--check", metavar="METHOD", help="run the common tests on a method: a name, or file.py:Class")
+    parser.add_argument("--backbone", default="gpo", help="the backbone of the tests: gpo (default), vsepp or sgr")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """List, or test."""
+    console = Console()
+    if args.check is None:
+        console.print(_table())
+        return 0
+    return _check(console, args.check, args.backbone)
+
+
+def _table() -> Table:
+    from in2r.methods import find_method, method_names
+    from in2r.runs.presets import presets
+
+    table = Table("method", "networks", "sets of pairs", "presets", "in a line", box=None, padding=(0, 2, 0, 0))
+    for name in method_names():
+        method = find_method(name)
+        own = ", ".join(preset for preset in presets() if preset.split("/")[0] == name)
+        line = (method.__doc__ or "").strip().splitlines()[0]
+        table.add_row(name, str(method.networks), ", ".join(walk.name for walk in method.sets), own, line)
+    return table
+
+
+def _check(console: Console, method: str, backbone: str) -> int:
+    from in2r.errors import InputError
+    from in2r.methods import find_method
+    from in2r.testing import BACKBONES, CHECKS, check_method
+
+    find_method(method)
+    if backbone not in BACKBONES:
+        raise InputError(f"--backbone {backbone}: expected {', '.join(BACKBONES)}")
+    try:
+        check_method(
+            method, backbone, on_passed=lambda name: console.print(f"passed  {name.replace('_', ' ')}", highlight=False)
+        )
+    except AssertionError as error:
+        console.print(f"failed  {error}", markup=False, highlight=False, soft_wrap=True)
+        return 1
+    console.print(f"all {len(CHECKS)} tests passed", highlight=False)
+    return 0
