@@ -104,7 +104,7 @@ class L2rm(Method):
     def steps(self, net: Net, peer: Net, batches: Mapping[str, Batch], now: Now) -> Iterator[Step]:
         """Step the cost network, then the network: L = L_tri(clean) + L_SKL(noisy)."""
         clean, noisy = batches["clean"], batches.get("noisy")
-        if noisy is not None:
+        if noisy is not None and len(clean) == len(noisy):
             yield self._cost_step(net, clean, noisy, now)
         encoded = net.encode(*[batch for batch in (clean, noisy) if batch is not None])
         hinge = triplet_loss(net.score(*encoded[0]), self.config.margin)

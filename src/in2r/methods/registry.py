@@ -13,9 +13,11 @@ from in2r.errors import InputError, near
 from in2r.methods.base import Method, MethodConfig
 from in2r.methods.division import PartitionConfig
 from in2r.methods.in2r import In2r
+from in2r.methods.l2rm import L2rm
+from in2r.methods.ncr import Ncr
 from in2r.methods.plain import Sce, Triplet
 
-METHODS: dict[str, type[Method]] = {"in2r": In2r, "triplet": Triplet, "sce": Sce}
+METHODS: dict[str, type[Method]] = {"in2r": In2r, "triplet": Triplet, "sce": Sce, "ncr": Ncr, "l2rm": L2rm}
 """the package's own methods: the one place where they are registered"""
 
 ENTRY_POINTS = "in2r.methods"

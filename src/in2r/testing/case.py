@@ -1,5 +1,6 @@
 """One method on one backbone, with tiny data: what the common tests are run on."""
 
+import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,12 +22,12 @@ from in2r.training.train import Silent, resume_run, start_run
 BACKBONES = ("gpo", "vsepp", "sgr")
 
 
-class Killed(Exception):
+class KilledError(Exception):
     """Stands for a kill in the middle of a run."""
 
 
 class KillAt(Silent):
-    """Raises `Killed` after so many iterations; nothing is saved then."""
+    """Raises `KilledError` after so many iterations; nothing is saved then."""
 
     def __init__(self, iterations: int) -> None:
         self.left = iterations
@@ -35,7 +36,7 @@ class KillAt(Silent):
         """Count."""
         self.left -= 1
         if self.left == 0:
-            raise Killed
+            raise KilledError
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ class Case:
             make_data(data)
             make_noise(noise)
         base = [
-            f"data.path={data}", f"noise.index={noise}", "data.min_count=1", 
+            f"data.path={data}", f"noise.index={noise}", "data.min_count=1",
             "model.dim=8", "model.word_dim=4", "train.epochs=3", "train.batch_size=10", "train.learning_rate=0.01",
             "train.device=cpu", "train.threads=1", "partition.batch_size=30", "partition.single_mode=split",
             "checkpoint.every_steps=4",
@@ -97,7 +98,7 @@ class Case:
         path = self.folder / name
         try:
             start_run(path, self.config(*overrides), KillAt(iterations))
-        except Killed:
+        except KilledError:
             resume_run(path)
         return path
 
@@ -124,10 +125,14 @@ class Ready:
         return {name: made[name] for name in made}
 
     def losses(self, batches: dict[str, Batch]) -> list[dict[str, Tensor]]:
-        """Return the losses of each of the method's steps on the network itself; no step is taken."""
+        """Return the losses of each of the method's steps on the network itself; no step is taken, nothing changes."""
         net, peer = self.nets
+        before = [copy.deepcopy(each.state_dict()) for each in self.nets]  # running statistics among it
         steps = self.trainer.method.steps(net, peer, batches, self.trainer._now("A", 0))
-        return [step.losses for step in steps if step.of == "net"]
+        found = [step.losses for step in steps if step.of == "net"]
+        for each, state in zip(self.nets, before, strict=True):
+            each.load_state_dict(state)
+        return [{name: loss.detach() for name, loss in losses.items()} for losses in found]
 
 
 def outcome(path: Path) -> tuple[dict[str, Tensor], dict[str, Any], bytes, list[dict[str, Any]]]:

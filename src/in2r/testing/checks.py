@@ -15,11 +15,11 @@ from in2r.runs.folder import RunFolder
 from in2r.testing.case import Case, outcome
 from in2r.training.health import Truth
 
-CLOSE = {"rtol": 1e-5, "atol": 1e-5}
+CLOSE = 1e-5
 
 
 def resumes_bit_identically(case: Case) -> None:
-    """A run that was killed and resumed ends bit-identical to one that was not."""
+    """Resume a killed run: it ends bit-identical to one that was not killed."""
     straight, killed = case.run("straight"), case.run_with_kill("killed", 11)
     (tensors, meta, best, records), (tensors2, meta2, best2, records2) = outcome(straight), outcome(killed)
     assert records == records2, "the records differ"
@@ -50,7 +50,7 @@ def ignores_the_numbers_of_pairs(case: Case) -> None:
 
 
 def ignores_the_truth(case: Case) -> None:
-    """What is known of injected noise changes nothing that is learnt."""
+    """Change what is known of injected noise: nothing else is learnt."""
     one, other = case.trainer(name="one"), case.trainer(name="other")
     truth = other.divider.truth
     assert truth is not None
@@ -69,7 +69,7 @@ def ignores_the_truth(case: Case) -> None:
 
 
 def leaves_the_peer_alone(case: Case) -> None:
-    """A step changes its own network only."""
+    """Make steps of one network: the other one stays."""
     ready = case.ready()
     trainer = ready.trainer
     if len(trainer.names) == 1:
@@ -125,7 +125,7 @@ def computes_in_bf16(case: Case) -> None:
 
 
 def counts_its_cost(case: Case) -> None:
-    """Encoded items, scored pairs, steps and passes are counted in every epoch of the main phase."""
+    """Count encoded items, scored pairs, steps and passes in an epoch of the main phase."""
     path = case.run("cost", "checkpoint.keep=1")
     last = RunFolder(path).records()[-1]
     observes = type(case.trainer(name="asked").method).observe is not Method.observe
@@ -202,10 +202,12 @@ def _assert_equal(one: list[dict[str, Tensor]], other: list[dict[str, Tensor]], 
     for losses, again in zip(one, other, strict=True):
         for name, loss in losses.items():
             apart = float((loss - again[name]).detach().abs())
-            assert torch.isclose(loss, again[name], **CLOSE), f"loss {name} changes by {apart:.2g} {when}"
+            assert torch.isclose(loss, again[name], rtol=CLOSE, atol=CLOSE), (
+                f"loss {name} changes by {apart:.2g} {when}"
+            )
 
 
 def _assert_valid(division: Division, sets: int) -> None:
     assert division.sets.dtype == torch.int8, f"`sets` is {division.sets.dtype}, expected int8"
     low, high = int(division.sets.min()), int(division.sets.max())
-    assert low >= -1 and high < sets, f"`sets` has values {low} to {high}; the method has {sets} sets"
+    assert -1 <= low <= high < sets, f"`sets` has values {low} to {high}; the method has {sets} sets"

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from in2r.data.text.word_vectors import WordVectors, load_word_vectors
 from in2r.errors import InputError
-from in2r.methods import Division, Now, build_method
+from in2r.methods import Division, Now, Walk, build_method
 from in2r.runs.checkpoints import checkpoints, load_newest, save_checkpoint
 from in2r.runs.folder import RunFolder
 from in2r.runs.identity import belonging
@@ -195,6 +195,8 @@ class Trainer:
         sets = {walk.name: pairs[:0] for walk in walks} | {walks[0].name: pairs}
         if division is not None and division.split:
             sets = {walk.name: pairs[division.sets[pairs] == index] for index, walk in enumerate(walks)}
+        else:
+            walks = (Walk(walks[0].name), *walks[1:])
         return EpochOrder(walks, sets, self.config.train.batch_size, self.config.train.seed, name, self.state.epoch)
 
     def _sequence(self, steps: dict[str, int]) -> Iterator[tuple[str, int]]:

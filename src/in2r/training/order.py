@@ -36,15 +36,18 @@ class EpochOrder:
         self._driving = driving[torch.randperm(len(driving), generator=torch_generator(seed, DRIVING, *names))]
 
     def __len__(self) -> int:
-        """Count the steps; a last batch of one pair is left out: it has no negative and no statistics."""
+        """Count the steps.
+
+        A last batch of one pair is left out: it has no negative and no statistics. Where only whole batches are asked
+        for and there is none, there is one smaller batch.
+        """
         full, rest = divmod(len(self._driving), self.batch_size)
-        return full + (rest > 1 and not self.first.whole)
+        return full + (rest > 1 and (full == 0 or not self.first.whole))
 
     @property
     def left_out(self) -> int:
         """Pairs of this epoch's driving set that no batch holds."""
-        rest = len(self._driving) % self.batch_size
-        return rest if rest == 1 or self.first.whole else 0
+        return max(0, len(self._driving) - len(self) * self.batch_size)
 
     def batch(self, name: str, step: int) -> Tensor | None:
         """Return the pair ids of a set's batch at a step; None where it has none."""
