@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tiny_engine import settings
+from in2r.training.scoring import Partition, judge_pairs, score_pairs, trust_all
+from in2r.training.training_data import TrainingData
 from torch import Tensor
 
 from in2r.data.features import Features
@@ -16,10 +17,9 @@ from in2r.methods.in2r import In2r, In2rConfig
 from in2r.results import score_run
 from in2r.runs.settings import PartitionConfig
 from in2r.seeds import torch_generator
-from in2r.training.scoring import Partition, judge_pairs, score_pairs, trust_all
 from in2r.training.setup import open_setup
 from in2r.training.train import start_run
-from in2r.training.training_data import TrainingData
+from tiny_engine import settings
 
 LOSSES = In2r(In2rConfig(), 0).sample_losses
 
