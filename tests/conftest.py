@@ -1,8 +1,11 @@
 """What every test runs under: one thread, repeatable property tests, reference data only where it lies."""
 
+import multiprocessing
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch and NumPy load; child processes inherit it
 
@@ -44,3 +47,47 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def shared() -> Path:
     """Return the folder of reference data; a test that asks for it is skipped where there is none."""
     return shared_folder()
+
+
+# --- the tiny data set, made once, and child processes that may be killed
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a precomp folder; tests that change it make their own."""
+    import tiny_engine
+
+    return tiny_engine.make_data(tmp_path_factory.mktemp("tiny") / "data")
+
+
+@pytest.fixture(scope="session")
+def noise(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a noise index of the training split, 40 % at caption level."""
+    import tiny_engine
+
+    return tiny_engine.make_noise(tmp_path_factory.mktemp("noise") / "noise_0.4.npy")
+
+
+@pytest.fixture(scope="session")
+def children() -> Any:
+    """Return a context whose children are forked from one server that has imported everything already.
+
+    Forking this process itself would copy threads' locks that other tests have left behind.
+    """
+    context = multiprocessing.get_context("forkserver")
+    # the first optimiser imports torch._dynamo, at length
+    context.set_forkserver_preload(["in2r.training.train", "torch._dynamo"])
+    return context
+
+
+@pytest.fixture
+def killed(children: Any) -> Callable[..., None]:
+    """Return a function that runs another one in a child, which must end by SIGKILL."""
+
+    def run(target: Callable[..., None], *args: Any) -> None:
+        child = children.Process(target=target, args=args)
+        child.start()
+        child.join(120)
+        assert child.exitcode == -signal.SIGKILL
+
+    return run

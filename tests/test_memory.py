@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from in2r.memory import MemoryBank
 
-REFERENCE = {k: torch.from_numpy(v) for k, v in np.load(Path(__file__).parent / "data" / "memory.npz").items()}
+REFERENCE = {k: torch.from_numpy(v) for k, v in np.load(Path(__file__).parent / "arrays" / "memory.npz").items()}
 
 
 def vectors(count, dim=4, seed=0):

@@ -49,5 +49,4 @@ def train(folder: Path, data: Path, method: str, *overrides: str, words: bool = 
     ]
     if not words:
         settings.append("data.caption_vectors=vecs")
-    preset = "paper" if method == "in2r" else method
-    return start_run(folder, load_config(preset, [*settings, *overrides]))
+    return start_run(folder, load_config(method, [*settings, *overrides]))

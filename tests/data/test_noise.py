@@ -2,7 +2,6 @@ import argparse
 import json
 import logging
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +14,6 @@ from in2r.errors import InputError
 
 FIVE = np.arange(500) // 5  # 100 images × 5 captions
 RAGGED = np.repeat(np.arange(40), np.arange(40) % 4 + 1)  # 1, 2, 3, 4, 1, ... captions
-SHARED = Path(__file__).parents[2] / "shared" / "data" / "noise_index"
 
 
 @given(
@@ -322,8 +320,6 @@ def test_command_reads_a_folder_as_it_is_told_to(folder, tmp_path, capsys):
     assert "of 24 captions" in capsys.readouterr().out  # 3 images are drawn for dev, 3 for test
 
 
-@pytest.mark.shared
-@pytest.mark.skipif(not SHARED.is_dir(), reason="needs the reference noise files beside the checkout")
 @pytest.mark.parametrize(
     ("name", "moved", "orphans"),
     [
@@ -336,15 +332,16 @@ def test_command_reads_a_folder_as_it_is_told_to(folder, tmp_path, capsys):
         ("image_level_0.8", 115995, 23199),
     ],
 )
-def test_public_flickr30k_files_are_read_and_counted(name, moved, orphans):
+def test_public_flickr30k_files_are_read_and_counted(shared, name, moved, orphans):
     level, ratio = name.split("_")[0], float(name[-3:])
     own = np.arange(145_000) // 5
-    noise = load_index(SHARED / f"flickr30k_{name}.npy", own, level=level, ratio=ratio)
+    file = shared / "data" / "noise_index" / f"flickr30k_{name}.npy"
+    noise = load_index(file, own, level=level, ratio=ratio)
     statistics = noise.statistics()
     assert (statistics["moved"], statistics["images_without_right_caption"]) == (moved, orphans)
     assert statistics["permutation"]
     with pytest.raises(InputError, match="realised"):
-        load_index(SHARED / f"flickr30k_{name}.npy", own, ratio=ratio / 2)
+        load_index(file, own, ratio=ratio / 2)
 
 
 def test_an_index_in_which_nothing_moved_is_not_taken_for_noise(tmp_path, caplog):

@@ -1,4 +1,4 @@
-"""The partition: every pair's loss among its batch mates, and what counts as clean."""
+"""The division: every pair's loss among its batch mates, and what counts as clean."""
 
 import json
 from dataclasses import replace
@@ -7,31 +7,53 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tiny_engine import settings
 from torch import Tensor
 
 from in2r.data.features import Features
 from in2r.errors import InputError
+from in2r.methods import Division, Net, PartitionConfig
 from in2r.methods.in2r import In2r, In2rConfig
+from in2r.methods.judging import PairLosses, judge_pairs
+from in2r.models.base import Backbone, Items
 from in2r.results import score_run
-from in2r.runs.settings import PartitionConfig
+from in2r.runs.folder import RunFolder
+from in2r.runs.settings import load_config
 from in2r.seeds import torch_generator
-from in2r.training.scoring import Partition, judge_pairs, score_pairs, trust_all
+from in2r.training.division import observe_pairs
+from in2r.training.loop import Trainer
+from in2r.training.pairs import TrainingData
 from in2r.training.setup import open_setup
-from in2r.training.train import start_run
-from in2r.training.training_data import TrainingData
+from in2r.training.train import Silent, start_run
+from tiny_engine import settings
 
-LOSSES = In2r(In2rConfig(), 0).sample_losses
+LOSSES = PairLosses()
+METHOD = In2r(In2rConfig(), PartitionConfig())
 
 
-class Plain(torch.nn.Module):
+class Plain(Backbone):
     """Encoders without weights: the features themselves, scaled to unit norm."""
 
-    def encode_images(self, values: Tensor, mask: Tensor | None) -> Tensor:
-        return torch.nn.functional.normalize(values.mean(1), dim=1)
+    def encode_images(self, values: Tensor, mask: Tensor | None = None, batches: object = None) -> Items:
+        return Items(torch.nn.functional.normalize(values.mean(1), dim=1))
 
-    def encode_texts(self, values: Tensor, mask: Tensor | None) -> Tensor:
-        return torch.nn.functional.normalize(values[:, 0], dim=1)
+    def encode_texts(self, values: Tensor, mask: Tensor | None = None, batches: object = None) -> Items:
+        return Items(torch.nn.functional.normalize(values[:, 0], dim=1))
+
+    def logits(self, images: Items, texts: Items) -> Tensor:
+        return images.vector @ texts.vector.T
+
+
+class Interacting(Plain):
+    """The same, encoded chunk by chunk."""
+
+    interacts = True
+
+
+def observed(
+    data: TrainingData, size: int = 128, seed: int = 0, backbone: type[Backbone] = Plain, net: Net | None = None
+) -> dict[str, Tensor]:
+    config = load_config(None, partition={"batch_size": size}, train={"seed": seed})
+    return observe_pairs(METHOD.observe, net or Net(backbone(), torch.nn.Module()), data, config)
 
 
 def vectors(array: np.ndarray) -> Features:
@@ -63,8 +85,8 @@ def by_loops(data: TrainingData, size: int, seed: int) -> dict[str, list[float]]
     result: dict[str, list[float]] = {"sce": [0.0] * len(pairs), "triplet-mean": [0.0] * len(pairs)}
     for start in range(0, len(filled), size):
         mates = [pairs[place] for place in filled[start : start + size]]
-        v = Plain().encode_images(torch.as_tensor(data.images.array[data.image_of_pair[mates]]), None)
-        u = Plain().encode_texts(torch.as_tensor(data.texts.array[mates]), None)  # type: ignore[union-attr]
+        v = Plain().encode_images(torch.as_tensor(data.images.array[data.image_of_pair[mates]])).vector
+        u = Plain().encode_texts(torch.as_tensor(data.texts.array[mates])).vector  # type: ignore[union-attr]
         for name, losses in LOSSES(v @ u.T).items():
             for row, place in enumerate(filled[start : start + size]):
                 if start + row < len(order):
@@ -74,62 +96,70 @@ def by_loops(data: TrainingData, size: int, seed: int) -> dict[str, list[float]]
 
 @pytest.mark.parametrize("size", [5, 7, 23, 100])
 @pytest.mark.parametrize("pairs", [None, torch.tensor([22, 3, 4, 5, 9, 10, 1, 0, 17])])
-def test_losses_equal_those_of_a_plain_loop(size: int, pairs: Tensor | None) -> None:
+@pytest.mark.parametrize("backbone", [Plain, Interacting])
+def test_losses_equal_those_of_a_plain_loop(size: int, pairs: Tensor | None, backbone: type[Backbone]) -> None:
     data = tiny(pairs=pairs)
-    found = score_pairs(Plain(), data, LOSSES, PartitionConfig(batch_size=size), seed=3)  # type: ignore[arg-type]
+    found = observed(data, size, 3, backbone)
     for name, wanted in by_loops(data, size, 3).items():
         assert found[name].tolist() == pytest.approx(wanted, rel=1e-5, abs=1e-6)
 
 
 def test_many_batches_go_through_the_encoder_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     data = tiny(captions=41)
-    whole = score_pairs(Plain(), data, LOSSES, PartitionConfig(batch_size=4), seed=0)  # type: ignore[arg-type]
-    monkeypatch.setattr("in2r.training.scoring.CHUNK", 2)
-    parts = score_pairs(Plain(), data, LOSSES, PartitionConfig(batch_size=4), seed=0)  # type: ignore[arg-type]
-    assert torch.equal(whole["sce"], parts["sce"])
+    whole = observed(data, 4)
+    monkeypatch.setattr("in2r.training.division.CHUNK", 2)
+    assert torch.equal(whole["sce"], observed(data, 4)["sce"])
+    assert torch.equal(whole["sce"], observed(data, 4, backbone=Interacting)["sce"])
+
+
+def test_what_a_look_at_all_pairs_costs_is_counted() -> None:
+    """41 pairs in batches of 4 fill eleven: 10 images once, 44 captions; 16 similarities in each batch."""
+    net = Net(Plain(), torch.nn.Module())
+    observed(tiny(captions=41), 4, net=net)
+    assert net.cost.record() == {
+        "encoded": 0, "encoded_without_gradient": 10 + 44, "scored": 0, "scored_without_gradient": 11 * 16,
+        "steps": 0, "passes": 1,
+    }  # fmt: skip
 
 
 def test_every_loss_is_taken_among_equally_many() -> None:
     """Equal pairs have equal losses: also those of the last batch, which would be smaller."""
     data = tiny(same=True)
-    losses = score_pairs(Plain(), data, LOSSES, PartitionConfig(batch_size=5), seed=0)  # type: ignore[arg-type]
-    for values in losses.values():
+    for values in observed(data, 5).values():
         assert float(values.max() - values.min()) < 1e-5
 
 
 def test_the_order_is_the_same_each_time() -> None:
-    data, config = tiny(), PartitionConfig(batch_size=5)
+    data = tiny()
     torch.manual_seed(1)
-    first = score_pairs(Plain(), data, LOSSES, config, seed=0)["sce"]  # type: ignore[arg-type]
+    first = observed(data, 5)["sce"]
     torch.manual_seed(2)
-    assert torch.equal(score_pairs(Plain(), data, LOSSES, config, seed=0)["sce"], first)  # type: ignore[arg-type]
-    assert not torch.equal(score_pairs(Plain(), data, LOSSES, config, seed=1)["sce"], first)  # type: ignore[arg-type]
+    assert torch.equal(observed(data, 5)["sce"], first)
+    assert not torch.equal(observed(data, 5, seed=1)["sce"], first)
 
 
 def test_augmented_batches_differ_and_are_repeatable(data: Path) -> None:
-    config = settings(data, "paper", "train.region_drop=0.5", words=True)
-    from in2r.runs.folder import RunFolder
-    from in2r.training.loop import Trainer
-    from in2r.training.train import Silent
-
+    config = settings(data, "in2r", "train.region_drop=0.5", words=True)
     trainer = Trainer(RunFolder(data / "unused"), open_setup(config, torch.device("cpu")), Silent())
-    encoder = trainer.nets["A"].encoder
+    net = trainer.state.nets["A"]
 
-    def losses(augmented: bool) -> Tensor:
-        part = replace(config.partition, augmented=augmented)
-        return score_pairs(encoder, trainer.data, LOSSES, part, seed=0)["triplet-mean"]
+    def losses(augmented: bool, epoch: int = 0) -> Tensor:
+        changed = replace(config, partition=replace(config.partition, augmented=augmented))
+        return observe_pairs(trainer.method.observe, net, trainer.data, changed, "A", epoch)["triplet-mean"]
 
     assert torch.equal(losses(True), losses(True))
-    assert torch.equal(losses(False), losses(False))
+    assert torch.equal(losses(False), losses(False, epoch=1))
     assert not torch.equal(losses(True), losses(False))
-    assert encoder.training
+    assert not torch.equal(losses(True), losses(True, epoch=1))
+    assert net.training
+    assert net.backbone.training
 
 
 def test_a_loss_that_is_not_finite_names_its_pair() -> None:
     data = tiny(pairs=torch.tensor([4, 6, 8, 20]))
     data.texts.array[8] = np.nan  # type: ignore[union-attr]
     with pytest.raises(InputError, match=r"the sce loss of pair (4|6|8|20) is nan"):
-        score_pairs(Plain(), data, LOSSES, PartitionConfig(), seed=0)  # type: ignore[arg-type]
+        observed(data)
 
 
 # --- clean or noisy
@@ -137,84 +167,94 @@ def test_a_loss_that_is_not_finite_names_its_pair() -> None:
 TWO = torch.cat([torch.linspace(0.0, 0.2, 60), torch.linspace(2.0, 2.2, 40)])
 
 
-def make_partition(losses: torch.Tensor, pairs: torch.Tensor, total: int, config: PartitionConfig) -> Partition:
-    return judge_pairs({"sce": losses}, pairs, total, config).partition
+def divided(losses: Tensor, pairs: Tensor, total: int, config: PartitionConfig) -> Division:
+    return judge_pairs({"sce": losses}, "sce", 0.6, config).divide(pairs, total, config, "A")
+
+
+def clean(division: Division) -> Tensor:
+    return division.sets == 0
 
 
 def test_two_groups_are_told_apart_and_spread_over_all_pairs() -> None:
     pairs = torch.arange(100) * 2 + 1
-    made = make_partition(TWO, pairs, 201, PartitionConfig())
-    assert made.clean.shape == made.clean_prob.shape == made.elite.shape == (201,)
-    assert torch.equal(torch.nonzero(made.clean).flatten(), pairs[:60])
-    assert not made.clean_prob[::2].any()
+    made = divided(TWO, pairs, 201, PartitionConfig())
+    assert made.sets.shape == made.columns["clean_prob"].shape == made.columns["elite"].shape == (201,)
+    assert torch.equal(torch.nonzero(made.sets == 0).flatten(), pairs[:60])
+    assert torch.equal(torch.nonzero(made.sets == 1).flatten(), pairs[60:])
+    assert (made.sets[::2] == -1).all()
+    assert not made.columns["clean_prob"][::2].any()
     assert made.figures["clean_fraction"] == pytest.approx(0.6)
-    judged = judge_pairs({"sce": TWO, "x": TWO[:1].expand(100)}, pairs, 201, PartitionConfig())
+    judged = judge_pairs({"sce": TWO, "x": TWO[:1].expand(100)}, "sce", 0.6, PartitionConfig())
     assert (judged.loss, judged.noise_rates) == ("sce", {"sce": pytest.approx(0.4, abs=0.01), "x": 0})
-    assert judged.figures()["estimated_noise_rate_sce"] == judged.noise_rates["sce"]
+    figures = judged.divide(pairs, 201, PartitionConfig(), "A").figures
+    assert figures["estimated_noise_rate_sce"] == judged.noise_rates["sce"]
     assert made.figures["single_mode"] == 0
 
 
 def test_elite_pairs_are_clean_and_above_the_mean() -> None:
     losses = torch.cat([torch.linspace(0, 1.2, 80), torch.linspace(1.6, 2.0, 40)])
-    made = make_partition(losses, torch.arange(120), 120, PartitionConfig(single_mode="split"))
-    trusted = made.clean_prob[made.clean].double()
+    made = divided(losses, torch.arange(120), 120, PartitionConfig(single_mode="split"))
+    trusted = made.columns["clean_prob"][clean(made)].double()
     assert made.figures["tau"] == pytest.approx(float(trusted.mean()))
-    assert torch.equal(made.elite, made.clean & (made.clean_prob > made.figures["tau"]))
-    assert 0 < made.elite.sum() < made.clean.sum()
+    assert torch.equal(made.columns["elite"], clean(made) & (made.columns["clean_prob"] > made.figures["tau"]))
+    assert 0 < made.columns["elite"].sum() < clean(made).sum()
 
 
 def test_equal_losses_make_everything_clean() -> None:
     for mode in ("warmup", "split"):
-        made = make_partition(torch.full((50,), 0.7), torch.arange(50), 50, PartitionConfig(single_mode=mode))  # type: ignore[arg-type]
-        assert made.clean.all()
-        assert made.elite.all()
+        made = divided(torch.full((50,), 0.7), torch.arange(50), 50, PartitionConfig(single_mode=mode))  # type: ignore[arg-type]
+        assert clean(made).all()
+        assert made.columns["elite"].all()
         assert not made.split
         assert made.figures["single_mode"] == 1
 
 
 def test_one_group_is_not_split_unless_asked() -> None:
     losses = torch.as_tensor(np.random.default_rng(0).standard_normal(400), dtype=torch.float32)
-    kept = make_partition(losses, torch.arange(400), 400, PartitionConfig(minimum_separation=2.5))
+    kept = divided(losses, torch.arange(400), 400, PartitionConfig(minimum_separation=2.5))
     assert kept.figures["single_mode"] == 1
-    assert kept.clean.all()
+    assert clean(kept).all()
     assert not kept.split
-    assert float(kept.clean_prob.min()) < 0.1 < 0.9 < float(kept.clean_prob.max())  # as fitted: they order the pairs
-    cut = make_partition(losses, torch.arange(400), 400, PartitionConfig(minimum_separation=2.5, single_mode="split"))
+    assert (
+        float(kept.columns["clean_prob"].min()) < 0.1 < 0.9 < float(kept.columns["clean_prob"].max())
+    )  # as fitted: they order the pairs
+    cut = divided(losses, torch.arange(400), 400, PartitionConfig(minimum_separation=2.5, single_mode="split"))
     assert cut.split
-    assert 0.2 < float(cut.clean.float().mean()) < 0.8
+    assert 0.2 < float(clean(cut).float().mean()) < 0.8
 
 
 def test_nothing_above_the_threshold_trusts_the_lowest_losses() -> None:
     losses = TWO.flip(0).repeat(3)
-    made = make_partition(losses, torch.arange(300), 300, PartitionConfig(threshold=1.0))
+    made = divided(losses, torch.arange(300), 300, PartitionConfig(threshold=1.0))
     assert made.figures["clean_set_was_empty"] == 1
-    assert int(made.clean.sum()) == 3  # one in a hundred
-    assert float(losses[made.clean].max()) <= float(losses[~made.clean].min())
-    few = make_partition(torch.tensor([3.0, 1.0, 2.0]), torch.arange(3), 3, PartitionConfig(threshold=1.0))
-    assert few.clean.tolist() == [False, True, True]
-    assert few.elite.sum() > 0
+    assert int(clean(made).sum()) == 3  # one in a hundred
+    assert float(losses[clean(made)].max()) <= float(losses[~clean(made)].min())
+    few = divided(torch.tensor([3.0, 1.0, 2.0]), torch.arange(3), 3, PartitionConfig(threshold=1.0))
+    assert clean(few).tolist() == [False, True, True]
+    assert few.columns["elite"].sum() > 0
 
 
 def test_the_released_rule_calls_one_in_a_hundred_noisy() -> None:
     """Where every pair is above the threshold, the least trusted 1 % count as noisy."""
     losses = torch.cat([TWO[:60], torch.linspace(0.2, 0.4, 140)])
     config = PartitionConfig(threshold=0.0, minimum_noisy_share=0.01, single_mode="split")
-    made = make_partition(losses, torch.arange(200), 200, config)
-    assert int((~made.clean).sum()) == 2
-    assert float(made.clean_prob[~made.clean].max()) <= float(made.clean_prob[made.clean].min())
-    assert make_partition(losses, torch.arange(200), 200, replace(config, minimum_noisy_share=0.0)).clean.all()
+    made = divided(losses, torch.arange(200), 200, config)
+    assert int((~clean(made)).sum()) == int((made.sets == 1).sum()) == 2
+    assert float(made.columns["clean_prob"][~clean(made)].max()) <= float(made.columns["clean_prob"][clean(made)].min())
+    assert clean(divided(losses, torch.arange(200), 200, replace(config, minimum_noisy_share=0.0))).all()
 
 
 def test_an_oracle_trusts_what_it_is_given() -> None:
-    made = trust_all(torch.tensor([1, 3]), 5)
-    assert made.clean.tolist() == made.elite.tolist() == [False, True, False, True, False]
-    assert made.clean_prob.tolist() == [0, 1, 0, 1, 0]
+    made = METHOD.trust(torch.tensor([1, 3]), 5)
+    assert made.sets.tolist() == [-1, 0, -1, 0, -1]
+    assert made.columns["elite"].tolist() == [False, True, False, True, False]
+    assert made.columns["clean_prob"].tolist() == [0, 1, 0, 1, 0]
 
 
 # --- whole runs at the edges
 
 
-def run(folder: Path, data: Path, *overrides: str, preset: str = "paper") -> list[dict[str, object]]:
+def run(folder: Path, data: Path, *overrides: str, preset: str = "in2r") -> list[dict[str, object]]:
     return start_run(folder, settings(data, preset, "train.epochs=2", *overrides)).records()
 
 
@@ -229,15 +269,15 @@ def two_groups(noisy: int, of: int = 400) -> torch.Tensor:
 @pytest.mark.parametrize(("noisy", "chosen"), [(232, "triplet-mean"), (248, "sce"), (40, "triplet-mean")])
 def test_auto_believes_the_sce_loss_where_it_calls_many_pairs_noisy(noisy: int, chosen: str) -> None:
     losses = {"sce": two_groups(noisy), "triplet-mean": two_groups(100)}
-    config = PartitionConfig(loss="auto", threshold=0.4)
+    config = PartitionConfig(threshold=0.4)
 
-    def judged(config: PartitionConfig) -> str:
-        made = judge_pairs(losses, torch.arange(400), 400, config)
-        assert made.partition.mixture["loss"] == made.loss
+    def judged(loss: str, sce_from: float) -> str:
+        made = judge_pairs(losses, loss, sce_from, config)
+        assert made.divide(torch.arange(400), 400, config, "A").mixture["loss"] == made.loss
         return made.loss
 
-    assert judged(config) == chosen
-    assert judged(PartitionConfig(loss="sce")) == judged(replace(config, sce_from=0.0)) == "sce"
+    assert judged("auto", In2rConfig().sce_from) == chosen
+    assert judged("sce", In2rConfig().sce_from) == judged("auto", 0.0) == "sce"
 
 
 def test_auto_says_what_it_took_and_both_networks_decide_for_themselves(
@@ -248,8 +288,8 @@ def test_auto_says_what_it_took_and_both_networks_decide_for_themselves(
     def losses(*_: object) -> dict[str, torch.Tensor]:
         return {"sce": two_groups(next(judged), 60), "triplet-mean": two_groups(20, 60)}
 
-    monkeypatch.setattr("in2r.training.judge.score_pairs", losses)
-    last = run(tmp_path / "run", data, f"noise.index={noise}", "partition.loss=auto")[-1]
+    monkeypatch.setattr("in2r.training.division.observe_pairs", losses)
+    last = run(tmp_path / "run", data, f"noise.index={noise}", "method.partition_loss=auto")[-1]
     assert [last["mixture"][name]["loss"] for name in "AB"] == ["triplet-mean", "sce"]  # type: ignore[index]
     monkeypatch.undo()
     summary = json.loads(score_run(tmp_path / "run").with_suffix(".json").read_text())
@@ -270,7 +310,8 @@ def test_a_threshold_that_trusts_nothing_is_said_and_the_run_goes_on(
     last = run(tmp_path / "run", data, "partition.threshold=1.0")[-1]
     told = [record.getMessage() for record in caplog.records if "threshold" in record.getMessage()]
     assert told == [
-        "epoch 2, network A and B: no two pairs above partition.threshold=1.0; the lowest losses count as clean"
+        "epoch 2, network A and B: no two pairs above partition.threshold=1; the lowest losses count as clean "
+        "(said once)"
     ]
     assert last["clean_set_was_empty_A"] == 1
     assert last["steps"] == {"A": 1, "B": 1}
@@ -279,7 +320,8 @@ def test_a_threshold_that_trusts_nothing_is_said_and_the_run_goes_on(
 def test_a_threshold_that_suspects_nothing_leaves_steps_unrectified(data: Path, tmp_path: Path) -> None:
     last = run(tmp_path / "run", data, "partition.threshold=0.0")[-1]
     assert last["clean_fraction_A"] == 1
-    assert last["unrectified_steps_A"] == last["steps"]["A"] == 5  # type: ignore[index]
+    assert last["steps"]["A"] == 5  # type: ignore[index]
+    assert last["unrectified_steps_A"] == 1  # the share of them
     assert "loss_rect_A" not in last
 
 
@@ -287,10 +329,10 @@ def test_one_group_goes_on_with_the_warm_up_loss_on_all_pairs(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     losses = torch.as_tensor(np.random.default_rng(0).standard_normal(60), dtype=torch.float32)
-    monkeypatch.setattr("in2r.training.judge.score_pairs", lambda *_: {"sce": losses, "triplet-mean": losses})
+    monkeypatch.setattr("in2r.training.division.observe_pairs", lambda *_: {"sce": losses, "triplet-mean": losses})
     asked = ("partition.single_mode=warmup", "partition.minimum_separation=9")
     last = run(tmp_path / "run", data, *asked, "train.epochs=3")[-1]
-    assert last["phase"] == "co-training"
+    assert last["phase"] == "main"
     assert last["single_mode_A"] == last["single_mode_B"] == 1
     assert last["steps"] == {"A": 5, "B": 5}
     assert "loss_sce_A" in last
@@ -298,8 +340,8 @@ def test_one_group_goes_on_with_the_warm_up_loss_on_all_pairs(
     assert last["memory_fill_A"] == 0
     [told] = [record.getMessage() for record in caplog.records if "two groups" in record.getMessage()]  # of two epochs
     assert told.startswith(
-        f"epoch 2, network A and B: the pairs do not fall into two groups (separation {last['separation_A']:.2f}, "
-        f"{last['separation_B']:.2f}, partition.minimum_separation asks for 9.0)"
+        "epoch 2, network A and B: the pairs do not fall into two groups (separation below "
+        "partition.minimum_separation=9)"
     )
 
 
@@ -307,12 +349,13 @@ def test_all_losses_equal_is_said_and_the_run_goes_on(
     data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "in2r.training.judge.score_pairs", lambda *_: dict.fromkeys(("sce", "triplet-mean"), torch.ones(60))
+        "in2r.training.division.observe_pairs", lambda *_: dict.fromkeys(("sce", "triplet-mean"), torch.ones(60))
     )
     last = run(tmp_path / "run", data, "partition.single_mode=split")[-1]
-    said = "epoch 2, network A and B: the pairs do not fall into two groups (separation 0.00, 0.00, partition.mini"
+    said = "epoch 2, network A and B: the pairs do not fall into two groups (separation below partition.mini"
     assert said in caplog.text
     assert last["clean_fraction_A"] == last["single_mode_A"] == 1
+    assert last["separation_A"] == 0
     assert last["estimated_noise_rate_sce_A"] == 0
 
 
@@ -321,7 +364,7 @@ def test_an_empty_memory_is_filled_before_it_is_asked(data: Path, noise: Path, t
     without = run(tmp_path / "without", data, index, "method.memory_prefill=false", "train.order=alternating")[-1]
     filled = run(tmp_path / "with", data, index, "train.order=alternating")[-1]
     assert filled["unrectified_steps_A"] == 0
-    assert without["unrectified_steps_A"] == without["steps"]["A"]  # type: ignore[index]
+    assert without["unrectified_steps_A"] == 1  # the share of its steps
     assert "loss_rect_A" not in without
     assert "loss_rect_B" in without
 

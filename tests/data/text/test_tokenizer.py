@@ -2,15 +2,12 @@ import os
 import subprocess
 import sys
 import unicodedata
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from in2r.data.text.tokenizer import tokenize
-
-CAPTIONS = Path(__file__).parents[2] / "shared" / "data" / "flickr8k_precomp"
 
 
 def nltk_tokens(text: str) -> list[str]:
@@ -136,10 +133,9 @@ def test_no_character_is_lost_and_no_token_is_empty(text):
     assert "".join(tokens).translate(quotes) == plain.translate(quotes)
 
 
-@pytest.mark.shared
-@pytest.mark.skipif(not CAPTIONS.is_dir(), reason="needs the reference captions beside the checkout")
-def test_same_as_nltk_on_real_captions():
-    lines = [line for file in CAPTIONS.glob("*_caps.txt") for line in file.read_text("utf-8").splitlines()]
+def test_same_as_nltk_on_real_captions(shared):
+    files = (shared / "data" / "flickr8k_precomp").glob("*_caps.txt")
+    lines = [line for file in files for line in file.read_text("utf-8").splitlines()]
     differing = [line for line in lines[::5] if tokenize(line) != nltk_tokens(line)]
     assert len(lines) == 40_000
     assert differing == []

@@ -10,11 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tiny_engine
 import torch
-from tiny_engine import settings
 from torch import Tensor
 
+import tiny_engine
 from in2r.data.features import Features
 from in2r.data.pairs import PairSet
 from in2r.data.text.vocabulary import Vocabulary
@@ -26,6 +25,7 @@ from in2r.runs.folder import RunFolder
 from in2r.runs.settings import RunConfig
 from in2r.training.evaluation import evaluate_split, is_collapsed, mean_pairwise_cosine
 from in2r.training.train import reopen, resume_run, start_run
+from tiny_engine import settings
 
 CPU = torch.device("cpu")
 

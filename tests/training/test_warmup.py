@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny_engine import assert_same, make_noise, outcome, settings
 
 from in2r.runs.checkpoints import checkpoints
 from in2r.runs.folder import RunFolder
@@ -13,6 +12,7 @@ from in2r.runs.settings import RunConfig
 from in2r.training import device, networks, warmup
 from in2r.training.loop import Trainer
 from in2r.training.train import resume_run, start_run
+from tiny_engine import assert_same, make_noise, outcome, settings
 
 ALIKE = {
     "paper": (),

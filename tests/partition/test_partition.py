@@ -13,7 +13,7 @@ from sklearn.mixture import GaussianMixture
 from in2r.partition import elite, elite_threshold, fit_two_gaussians, split_pairs
 from in2r.runs.settings import PartitionConfig
 
-REFERENCE = np.load(Path(__file__).parent / "data" / "mixture.npz")
+REFERENCE = np.load(Path(__file__).parents[1] / "arrays" / "mixture.npz")
 MIXTURES = ["mixed", "mostly_clean", "mostly_noisy"]
 
 

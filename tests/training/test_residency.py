@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny_engine import assert_same, settings
+from in2r.training.training_data import TrainingData
 
 from in2r.data.features import Features
 from in2r.data.pairs import PairSet
@@ -23,7 +23,7 @@ from in2r.training import residency
 from in2r.training.residency import Free, Residency, decide, settle_features, working_bytes
 from in2r.training.setup import open_setup
 from in2r.training.train import resume_run, start_run
-from in2r.training.training_data import TrainingData
+from tiny_engine import assert_same, settings
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda:0")
 GB = 10**9

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tiny_engine import assert_same, outcome, settings
 
 from in2r.errors import InputError
 from in2r.results import evaluate_run
@@ -16,6 +15,7 @@ from in2r.runs.checkpoints import checkpoints
 from in2r.runs.folder import RunFolder
 from in2r.tensors import load_tensors
 from in2r.training.train import resume_run, start_run
+from tiny_engine import assert_same, outcome, settings
 
 OF_COTRAINING = (
     "method.lambda_intra=0",

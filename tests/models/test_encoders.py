@@ -8,7 +8,7 @@ from in2r.layers.mlp import Centering, unit_norm
 from in2r.models.dual import DualEncoder
 from in2r.models.encoders import RegionEncoder, VectorEncoder, WordEncoder
 
-REFERENCE = {k: torch.from_numpy(v) for k, v in np.load(Path(__file__).parent / "data" / "encoders.npz").items()}
+REFERENCE = {k: torch.from_numpy(v) for k, v in np.load(Path(__file__).parents[1] / "arrays" / "encoders.npz").items()}
 LOOSE = {"rtol": 1e-5, "atol": 1e-6}
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from tiny_engine import settings
 
 from in2r.errors import InputError
 from in2r.methods import Peer
@@ -18,6 +17,7 @@ from in2r.training.loop import Trainer
 from in2r.training.plan import Plan, make_plan
 from in2r.training.setup import open_setup
 from in2r.training.train import Silent, start_run
+from tiny_engine import settings
 
 
 def trainer(folder: Path, data: Path, noise: Path, preset: str = "paper", *overrides: str) -> Trainer:

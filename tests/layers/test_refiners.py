@@ -8,7 +8,7 @@ from torch import nn
 from in2r.errors import InputError
 from in2r.layers.refiners import GatRefiner, GcnRefiner, GraphRefiner, MeanRefiner, Top1Refiner
 
-REFERENCE = {k: torch.from_numpy(v) for k, v in np.load(Path(__file__).parent / "data" / "refiner.npz").items()}
+REFERENCE = {k: torch.from_numpy(v) for k, v in np.load(Path(__file__).parents[1] / "arrays" / "refiner.npz").items()}
 NEIGHBORS = REFERENCE["refiner.in.neighbours"]
 
 

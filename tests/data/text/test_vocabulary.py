@@ -3,7 +3,6 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,7 +16,6 @@ from in2r.data.text.vocabulary import MAX_WORDS, SPECIALS, PackedTokens, Vocabul
 from in2r.errors import InputError
 
 CAPTIONS = ["A dog runs.", "A dog, a cat.", "The cat sleeps", "", "…"]
-SHARED = Path(__file__).parents[2] / "shared" / "data" / "vocabulary" / "flickr30k_vocab.json"
 
 
 def small() -> Vocabulary:
@@ -173,10 +171,8 @@ def test_command_builds_from_the_splits_asked_for_and_never_overwrites(tmp_path,
     run("--force", "--layout", "precomp")
 
 
-@pytest.mark.shared
-@pytest.mark.skipif(not SHARED.is_file(), reason="needs the reference vocabulary beside the checkout")
-def test_public_flickr30k_vocabulary_is_read_and_written(tmp_path):
-    vocabulary = Vocabulary.load(SHARED)
+def test_public_flickr30k_vocabulary_is_read_and_written(shared, tmp_path):
+    vocabulary = Vocabulary.load(shared / "data" / "vocabulary" / "flickr30k_vocab.json")
     assert (len(vocabulary), vocabulary.mask_id, vocabulary.words[4]) == (8482, 8481, "raining")
     vocabulary.save(tmp_path / "again.json")
     assert Vocabulary.load(tmp_path / "again.json").hash == vocabulary.hash

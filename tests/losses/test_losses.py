@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy
 
 from in2r.losses import prototype_contrast_loss, rectification_loss, sce_loss, soft_target, triplet_loss
 
-REFERENCE = np.load(Path(__file__).parent / "data" / "losses.npz")
+REFERENCE = np.load(Path(__file__).parents[1] / "arrays" / "losses.npz")
 SIMS_3 = torch.tensor([[0.5, 0.4, 0.1], [0.6, 0.3, 0.2], [0.0, 0.35, 0.9]])
 
 

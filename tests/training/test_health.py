@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tiny_engine import outcome, settings
 from torch import Tensor
 
 from in2r.data.noise import NoiseIndex
@@ -19,6 +18,7 @@ from in2r.tensors import load_tensors
 from in2r.training import health, loop, networks
 from in2r.training.health import Means, Truth, distinct_pairs, gradient_norms, partition_truth, record_step
 from in2r.training.train import start_run
+from tiny_engine import outcome, settings
 
 CPU = torch.device("cpu")
 

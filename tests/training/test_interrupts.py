@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny_engine import assert_same, settings
 
 from in2r.runs.checkpoints import checkpoints
 from in2r.runs.folder import RunFolder
@@ -18,6 +17,7 @@ from in2r.tensors import load_tensors
 from in2r.training.interrupts import deferred_interrupts
 from in2r.training.loop import Trainer
 from in2r.training.train import Silent, resume_run, start_run
+from tiny_engine import assert_same, settings
 
 
 @pytest.fixture

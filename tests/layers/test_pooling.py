@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from in2r.layers.pooling import GPO, _sort
 
-REFERENCE = {k: torch.from_numpy(v) for k, v in np.load(Path(__file__).parent / "data" / "gpo.npz").items()}
+REFERENCE = {k: torch.from_numpy(v) for k, v in np.load(Path(__file__).parents[1] / "arrays" / "gpo.npz").items()}
 
 
 @pytest.fixture(scope="module")

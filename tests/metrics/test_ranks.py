@@ -18,7 +18,7 @@ from in2r.metrics import (
     split_folds,
 )
 
-REFERENCE = np.load(Path(__file__).parent / "data" / "metrics.npz")
+REFERENCE = np.load(Path(__file__).parents[1] / "arrays" / "metrics.npz")
 NAMES = ("r1", "r5", "r10", "medr", "meanr")
 
 

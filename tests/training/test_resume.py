@@ -13,12 +13,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import tiny_engine
 import torch
 import yaml
 from safetensors.torch import save_file
-from tiny_engine import assert_same, resume_and_die, settings, start_and_die
 
+import tiny_engine
 from in2r.data.text.vocabulary import Vocabulary
 from in2r.data.text.word_vectors import load_word_vectors
 from in2r.errors import InputError
@@ -30,6 +29,7 @@ from in2r.tensors import load_tensors, save_tensors
 from in2r.training import loop, origin
 from in2r.training.setup import open_setup
 from in2r.training.train import Silent, reopen, resume_run, start_run
+from tiny_engine import assert_same, resume_and_die, settings, start_and_die
 
 
 @pytest.fixture(scope="module")
