@@ -1,4 +1,4 @@
-"""The common tests, on every method and every backbone; and a method in a file of its own, as docs/own-method.md has it."""
+"""The common tests, on every method and every backbone; and a method in a file of its own (docs/own-method.md)."""
 
 from pathlib import Path
 
