@@ -157,14 +157,14 @@ def test_a_run_that_diverges_stops_with_its_place(
     data: Path, tmp_path: Path, overrides: tuple[str, ...], said: str
 ) -> None:
     with pytest.raises(InputError, match=f"run: {said}.*try a lower train.learning_rate") as error:
-        start_run(tmp_path / "run", settings(data, "paper", *overrides))
+        start_run(tmp_path / "run", settings(data, "in2r", *overrides))
     assert "\n" not in str(error.value)
 
 
 def test_divergence_leaves_the_checkpoint_before_it(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = settings(data, "paper", "checkpoint.every_steps=3", "train.epochs=2")
+    config = settings(data, "in2r", "checkpoint.every_steps=3", "train.epochs=2")
     whole = start_run(tmp_path / "whole", config).path
     from in2r.training.loop import Trainer
 
@@ -256,7 +256,7 @@ def test_an_image_in_several_splits(tmp_path: Path) -> None:
 def test_caption_text_where_there_is_none(own: Path, tmp_path: Path) -> None:
     (own / "train_caps.txt").unlink()
     refused(tmp_path, settings(own, words=True), r"train_caps\.txt: no such file; 0 pairs")
-    refused(tmp_path, settings(own, "paper", "model.text=words"), "model.text=words needs captions as words")
+    refused(tmp_path, settings(own, "in2r", "model.text=words"), "model.text=words needs captions as words")
 
 
 def test_a_missing_split_or_folder(own: Path, tmp_path: Path) -> None:
@@ -277,11 +277,11 @@ def test_a_missing_split_or_folder(own: Path, tmp_path: Path) -> None:
 def test_a_noise_index_that_is_not_what_was_declared(
     data: Path, noise: Path, tmp_path: Path, overrides: tuple[str, ...], said: str
 ) -> None:
-    refused(tmp_path, settings(data, "paper", f"noise.index={noise}", *overrides), said)
+    refused(tmp_path, settings(data, "in2r", f"noise.index={noise}", *overrides), said)
 
 
 def test_a_noise_index_that_is_missing_is_never_drawn(data: Path, tmp_path: Path) -> None:
-    refused(tmp_path, settings(data, "paper", f"noise.index={tmp_path / 'no.npy'}"), "no such noise index")
+    refused(tmp_path, settings(data, "in2r", f"noise.index={tmp_path / 'no.npy'}"), "no such noise index")
     assert not (tmp_path / "no.npy").exists()
 
 
@@ -300,13 +300,13 @@ def test_equal_and_empty_captions_are_said_and_do_not_stop_a_run(
     own: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (own / "train_caps.txt").write_text("a dog\n" * 59 + "\n", encoding="utf-8")
-    records = start_run(tmp_path / "run", settings(own, "paper", "train.epochs=2", words=True)).records()
+    records = start_run(tmp_path / "run", settings(own, "in2r", "train.epochs=2", words=True)).records()
     assert len(records) == 2
     assert caplog.text.count("of 60 training captions 1 are empty and 58 repeat an earlier one") == 1
 
 
 def test_an_oracle_trains_on_the_truly_matching_pairs_only(data: Path, noise: Path, tmp_path: Path) -> None:
-    config = settings(data, "paper", f"noise.index={noise}", "noise.oracle=true", "train.epochs=2")
+    config = settings(data, "in2r", f"noise.index={noise}", "noise.oracle=true", "train.epochs=2")
     folder = start_run(tmp_path / "run", config)
     matching = int((np.load(noise) == np.repeat(np.arange(12), 5)).sum())
     info = folder.info()
@@ -316,13 +316,11 @@ def test_an_oracle_trains_on_the_truly_matching_pairs_only(data: Path, noise: Pa
 
 
 def test_more_neighbors_than_pairs_are_refused_at_the_start(data: Path, tmp_path: Path) -> None:
-    config = settings(data, "paper", "method.num_neighbors=61", "method.memory_size=null")
+    config = settings(data, "in2r", "method.num_neighbors=61", "method.memory_size=null")
     refused(tmp_path, config, r"`method\.num_neighbors` \(61\) .* `method\.memory_size` \(61\) .* pairs \(60\)")
 
 
-@pytest.mark.parametrize(
-    ("preset", "warmup", "warned"), [("paper", 2, True), ("paper", 1, False), ("triplet", 2, False)]
-)
+@pytest.mark.parametrize(("preset", "warmup", "warned"), [("in2r", 2, True), ("in2r", 1, False), ("triplet", 2, False)])
 def test_a_run_that_ends_within_its_warm_up_is_warned_of(
     data: Path, tmp_path: Path, preset: str, warmup: int, warned: bool, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -155,9 +155,7 @@ def test_gradient_norms_of_each_loss() -> None:
 
 
 def test_the_record_has_what_tells_health(data: Path, noise: Path, tmp_path: Path) -> None:
-    warm, last = start_run(
-        tmp_path / "run", settings(data, "paper", f"noise.index={noise}", "train.epochs=2")
-    ).records()
+    warm, last = start_run(tmp_path / "run", settings(data, "in2r", f"noise.index={noise}", "train.epochs=2")).records()
     assert {"loss_sce_A", "peer_similarity_image", "peer_similarity_text", "collapsed_B"} <= warm.keys()
     for name in ("A", "B"):
         for key in (
@@ -184,7 +182,7 @@ class Garbage:
 def test_the_truth_reaches_the_record_and_nothing_that_trains(
     data: Path, noise: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = settings(data, "paper", f"noise.index={noise}")
+    config = settings(data, "in2r", f"noise.index={noise}")
     start_run(tmp_path / "right", config)
     monkeypatch.setattr(loop, "Truth", Garbage)
     start_run(tmp_path / "wrong", config)
@@ -211,7 +209,7 @@ def test_the_two_networks_are_treated_alike(
     data: Path, noise: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Exchange their names and their turns: each becomes the other, bit by bit."""
-    config = settings(data, "paper", f"noise.index={noise}", "train.initial_weights=independent", "train.epochs=2")
+    config = settings(data, "in2r", f"noise.index={noise}", "train.initial_weights=independent", "train.epochs=2")
     start_run(tmp_path / "straight", config)
     swap = {"A": "B", "B": "A"}
 

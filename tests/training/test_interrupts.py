@@ -23,7 +23,7 @@ from tiny_engine import assert_same, settings
 @pytest.fixture
 def config(data: Path, noise: Path) -> Any:
     """Two epochs of ten steps or less; no checkpoint falls due within one."""
-    return settings(data, "paper", f"noise.index={noise}", "train.epochs=2", "checkpoint.every_steps=1000")
+    return settings(data, "in2r", f"noise.index={noise}", "train.epochs=2", "checkpoint.every_steps=1000")
 
 
 @contextmanager
@@ -48,30 +48,30 @@ def newest(folder: Path) -> dict[str, Any]:
     return load_tensors(checkpoints(folder / "checkpoints")[-1])[1]
 
 
-@pytest.mark.parametrize("step", [1, 4, 10, 13])  # the first, in the warm-up, its last one, in co-training
+@pytest.mark.parametrize("step", [1, 4, 10, 13])  # the first, in the warm-up, its last one, in the main phase
 def test_an_interrupted_run_goes_on_bit_identically_and_repeats_no_step(
     config: Any, tmp_path: Path, step: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     whole, folder = tmp_path / "whole", tmp_path / "run"
-    with signalled("_train_step", 0) as calls:
+    with signalled("_iterate", 0) as calls:
         start_run(whole, config)
     total = calls()
-    with signalled("_train_step", step), pytest.raises(KeyboardInterrupt):
+    with signalled("_iterate", step), pytest.raises(KeyboardInterrupt):
         start_run(folder, config)
     assert newest(folder)["step"] == step
     assert f"interrupted by SIGINT; step {step} is done and saved" in caplog.text
-    with signalled("_train_step", 0) as calls:
+    with signalled("_iterate", 0) as calls:
         resume_run(folder)
     assert calls() == total - step
     assert_same(folder, whole)
 
 
-@pytest.mark.parametrize(("within", "step", "epoch"), [("_finish_epoch", 10, 1), ("_repartition", 11, 1)])
-def test_partition_and_validation_are_finished_first(
-    config: Any, tmp_path: Path, within: str, step: int, epoch: int
+@pytest.mark.parametrize(("within", "count", "step", "epoch"), [("_finish_epoch", 1, 10, 1), ("_divide", 2, 11, 1)])
+def test_division_and_validation_are_finished_first(
+    config: Any, tmp_path: Path, within: str, count: int, step: int, epoch: int
 ) -> None:
     start_run(tmp_path / "whole", config)
-    with signalled(within, 1), pytest.raises(KeyboardInterrupt):
+    with signalled(within, count), pytest.raises(KeyboardInterrupt):
         start_run(tmp_path / "run", config)
     assert (newest(tmp_path / "run")["step"], newest(tmp_path / "run")["epoch"]) == (step, epoch)
     resume_run(tmp_path / "run")
@@ -85,7 +85,7 @@ def test_an_interrupt_in_the_last_validation_is_not_lost(config: Any, tmp_path: 
 
 
 def test_a_second_interrupt_acts_at_once(config: Any, tmp_path: Path) -> None:
-    with signalled("_train_step", 4, times=2) as calls, pytest.raises(KeyboardInterrupt):
+    with signalled("_iterate", 4, times=2) as calls, pytest.raises(KeyboardInterrupt):
         start_run(tmp_path / "run", config)
     assert calls() == 4
     assert not checkpoints(tmp_path / "run" / "checkpoints")

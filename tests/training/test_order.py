@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from in2r.methods import Walk
 from in2r.training.order import EpochOrder
 
-
 WALKS = (Walk("clean"), Walk("noisy"))
 
 

@@ -20,7 +20,7 @@ from in2r.training.train import Silent, start_run
 from tiny_engine import settings
 
 
-def trainer(folder: Path, data: Path, noise: Path, preset: str = "paper", *overrides: str) -> Trainer:
+def trainer(folder: Path, data: Path, noise: Path, preset: str = "in2r", *overrides: str) -> Trainer:
     index = (f"noise.index={noise}", "noise.ratio=0.4")
     setup = open_setup(settings(data, preset, *index, *overrides), torch.device("cpu"))
     folder.mkdir()
@@ -104,7 +104,7 @@ def test_a_plan_that_the_disk_has_no_room_for_is_said(
     assert caplog.text.count(said) == 1
 
 
-@pytest.mark.parametrize("preset", ["paper", "released", "discard", "triplet", "sce"])
+@pytest.mark.parametrize("preset", ["in2r", "in2r/released", "in2r/discard", "triplet", "sce"])
 def test_the_run_is_not_touched(data: Path, noise: Path, tmp_path: Path, preset: str) -> None:
     made = trainer(tmp_path / "run", data, noise, preset)
     before = copy.deepcopy({name: net.state_dict() for name, net in made.nets.items()})

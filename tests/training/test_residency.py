@@ -221,7 +221,7 @@ def mapped(data: Path, noise: Path, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 def with_noise(data: Path, noise: Path, *overrides: str) -> RunConfig:
-    return settings(data, "paper", f"noise.index={noise}", *overrides)
+    return settings(data, "in2r", f"noise.index={noise}", *overrides)
 
 
 def test_a_run_with_resident_features_ends_bit_identically(
@@ -307,7 +307,7 @@ def test_on_a_card_features_are_copied_where_the_decision_says(
 
 def test_batches_know_captions_of_the_same_words_where_the_method_asks(data: Path) -> None:
     for asked in (True, False):
-        config = settings(data, "paper", f"method.mask_same_image={str(asked).lower()}", words=True)
+        config = settings(data, "in2r", f"method.mask_same_image={str(asked).lower()}", words=True)
         setup = open_setup(config, CPU)
         assert setup.train.captions is not None
         captions = [" ".join(caption.lower().split()) for caption in setup.train.captions]

@@ -36,12 +36,12 @@ from tiny_engine import assert_same, resume_and_die, settings, start_and_die
 def configs(data: Path, noise: Path) -> dict[str, RunConfig]:
     index = f"noise.index={noise}"
     return {
-        "interleaved": settings(data, "paper", index),
-        "alternating": settings(data, "paper", index, "train.order=alternating", "checkpoint.keep=1"),
-        "one mode": settings(data, "paper", index, "partition.single_mode=warmup"),
-        "released": settings(data, "released", index, "method.memory_size=16"),
+        "interleaved": settings(data, "in2r", index),
+        "alternating": settings(data, "in2r", index, "train.order=alternating", "checkpoint.keep=1"),
+        "one mode": settings(data, "in2r", index, "partition.single_mode=warmup"),
+        "in2r/released": settings(data, "in2r/released", index, "method.memory_size=16"),
         "words": settings(
-            data, "paper", index, "train.learning_rate=0.003", "method.memory_unique=true", "train.seed=4", words=True
+            data, "in2r", index, "train.learning_rate=0.003", "method.memory_unique=true", "train.seed=4", words=True
         ),
     }
 
@@ -104,8 +104,8 @@ def test_the_same_seed_gives_the_same_run(
         ("alternating", "step", 18),
         ("alternating", "checkpoint", 5),  # only one is kept
         ("one mode", "step", 15),
-        ("released", "step", 14),
-        ("released", "partition", 3),
+        ("in2r/released", "step", 14),
+        ("in2r/released", "partition", 3),
         ("words", "step", 15),
     ],
 )
@@ -396,17 +396,17 @@ def test_the_mark_is_of_all_that_decides_what_is_learnt(
     own = mark(configs["interleaved"])
     assert own == RunFolder(whole["interleaved"]).info()["mark"]
     others = [
-        mark(settings(data, "paper", index, "train.seed=9")),
-        mark(settings(other_data, "paper", index)),
-        mark(settings(data, "paper")),
-        mark(settings(data, "paper", f"noise.index={tiny_engine.make_noise(tmp_path / 'noise.npy', 0.6)}")),
-        mark(settings(data, "paper", index, words=True)),
-        mark(settings(data, "paper", index, words=True), vocabulary=Vocabulary.build(["red dog"], min_count=1)),
-        mark(settings(data, "paper", index, f"data.word_vectors={vectors}", words=True)),
+        mark(settings(data, "in2r", index, "train.seed=9")),
+        mark(settings(other_data, "in2r", index)),
+        mark(settings(data, "in2r")),
+        mark(settings(data, "in2r", f"noise.index={tiny_engine.make_noise(tmp_path / 'noise.npy', 0.6)}")),
+        mark(settings(data, "in2r", index, words=True)),
+        mark(settings(data, "in2r", index, words=True), vocabulary=Vocabulary.build(["red dog"], min_count=1)),
+        mark(settings(data, "in2r", index, f"data.word_vectors={vectors}", words=True)),
     ]
     assert len({own, *others}) == 1 + len(others)
     elsewhere = Path(shutil.copytree(data, tmp_path / "copy"))
-    assert mark(settings(elsewhere, "paper", index, "checkpoint.keep=9", "train.threads=1")) == own
+    assert mark(settings(elsewhere, "in2r", index, "checkpoint.keep=9", "train.threads=1")) == own
 
 
 def test_checkpoints_and_best_weights_say_whose_they_are(copied: Path) -> None:
@@ -653,7 +653,7 @@ def movable(tmp_path: Path, noise: Path) -> tuple[Path, Path, Path]:
     """Return a run that is half done, its own copy of the data, and its noise index."""
     data = tiny_engine.make_data(tmp_path / "data")
     index = Path(shutil.copy(noise, tmp_path / "noise.npy"))
-    folder = start_run(tmp_path / "run", settings(data, "paper", f"noise.index={index}", "train.epochs=2")).path
+    folder = start_run(tmp_path / "run", settings(data, "in2r", f"noise.index={index}", "train.epochs=2")).path
     rewind(folder)
     return folder, data, index
 

@@ -15,16 +15,16 @@ from in2r.training.train import resume_run, start_run
 from tiny_engine import assert_same, make_noise, outcome, settings
 
 ALIKE = {
-    "paper": (),
-    "discard": ("method.lambda_intra=0",),
+    "in2r": (),
+    "in2r/discard": ("method.lambda_intra=0",),
     "triplet": ("method.warmup=sce", "method.warmup_epochs=2"),
     "sce": (),
 }
 """preset and its own settings: all of them begin with two epochs of the same loss"""
 
 
-def wish(data: Path, kept: Path | None, preset: str = "paper", *overrides: str, words: bool = False):
-    own = (*ALIKE[preset], *(("method.warmup_epochs=2",) if preset in ("paper", "discard") else ()))
+def wish(data: Path, kept: Path | None, preset: str = "in2r", *overrides: str, words: bool = False):
+    own = (*ALIKE[preset], *(("method.warmup_epochs=2",) if preset in ("in2r", "in2r/discard") else ()))
     where = f"checkpoint.warmups={'null' if kept is None else kept}"
     return settings(data, preset, "train.threads=1", where, *own, *overrides, words=words)
 
@@ -44,7 +44,7 @@ def forget_that_it_was_taken_over(folder: RunFolder) -> None:
 @pytest.mark.parametrize("words", [False, True])
 def test_a_warm_up_taken_over_is_that_which_was_trained(data: Path, noise: Path, tmp_path: Path, words: bool) -> None:
     index = f"noise.index={noise}"
-    first = start_run(tmp_path / "first", wish(data, tmp_path / "kept", "paper", index, words=words))
+    first = start_run(tmp_path / "first", wish(data, tmp_path / "kept", "in2r", index, words=words))
     assert taken_over(first) == 0
     for preset in ALIKE:
         short = start_run(tmp_path / preset, wish(data, tmp_path / "kept", preset, index, words=words))
@@ -61,12 +61,12 @@ def test_a_warm_up_taken_over_is_that_which_was_trained(data: Path, noise: Path,
 def test_a_run_that_begins_otherwise_trains_its_own(data: Path, tmp_path: Path, other: str) -> None:
     start_run(tmp_path / "first", wish(data, tmp_path / "kept"))
     noise = make_noise(tmp_path / "noise.npy")
-    assert taken_over(start_run(tmp_path / "other", wish(data, tmp_path / "kept", "paper", other.format(noise)))) == 0
+    assert taken_over(start_run(tmp_path / "other", wish(data, tmp_path / "kept", "in2r", other.format(noise)))) == 0
     assert taken_over(start_run(tmp_path / "same", wish(data, tmp_path / "kept"))) == 2
 
 
 def test_a_shorter_warm_up_is_gone_on_with(data: Path, tmp_path: Path) -> None:
-    start_run(tmp_path / "first", wish(data, tmp_path / "kept", "paper", "method.warmup_epochs=1"))
+    start_run(tmp_path / "first", wish(data, tmp_path / "kept", "in2r", "method.warmup_epochs=1"))
     longer = start_run(tmp_path / "longer", wish(data, tmp_path / "kept"))
     assert taken_over(longer) == 1
     forget_that_it_was_taken_over(longer)
@@ -83,8 +83,8 @@ def killed_in_the_first_epoch(folder: Path, config: RunConfig) -> Path:
 
 
 def test_a_run_that_went_on_otherwise_offers_nothing(data: Path, tmp_path: Path) -> None:
-    other = wish(data, tmp_path / "kept", "paper", "train.learning_rate=0.02")
-    begun = wish(data, None, "paper", "checkpoint.keep=99")
+    other = wish(data, tmp_path / "kept", "in2r", "train.learning_rate=0.02")
+    begun = wish(data, None, "in2r", "checkpoint.keep=99")
     folder = killed_in_the_first_epoch(tmp_path / "first", begun)
     RunFolder(folder).write_config(other)
     resume_run(folder, force=True)
@@ -94,7 +94,7 @@ def test_a_run_that_went_on_otherwise_offers_nothing(data: Path, tmp_path: Path)
 def test_a_resumed_run_offers_what_it_began_as(data: Path, tmp_path: Path) -> None:
     words = tmp_path / "glove.txt"
     words.write_text("red 1 0 0 0\ndog 0 1 0 0\n", encoding="utf-8")
-    config = wish(data, tmp_path / "kept", "paper", f"data.word_vectors={words}", "checkpoint.keep=99", words=True)
+    config = wish(data, tmp_path / "kept", "in2r", f"data.word_vectors={words}", "checkpoint.keep=99", words=True)
     folder = killed_in_the_first_epoch(tmp_path / "first", config)
     for file in (tmp_path / "kept").iterdir():
         file.unlink()
@@ -164,7 +164,7 @@ def test_a_warm_up_of_another_card_or_precision_is_not_taken_over(
 ) -> None:
     def start(name: str, *overrides: str) -> int:
         short = ("train.epochs=1", "method.warmup_epochs=1")
-        return taken_over(start_run(tmp_path / name, wish(data, tmp_path / "kept", "discard", *short, *overrides)))
+        return taken_over(start_run(tmp_path / name, wish(data, tmp_path / "kept", "in2r/discard", *short, *overrides)))
 
     monkeypatch.setattr(device, "device_name", lambda device: "one card")
     assert start("first") == 0
