@@ -61,10 +61,10 @@ def fill_embedding(embed: nn.Embedding, pretrained: Tensor | None) -> None:
     embed.weight.copy_(pretrained)
 
 
-def word_states(ids: Tensor, packing: Packing, embed: nn.Embedding, dropout: nn.Module, gru: nn.GRU) -> Tensor:
-    """Return the states (n, H) of the valid words of ids (B, L), directions averaged, in the order of `entries`."""
+def embed_words(ids: Tensor, packing: Packing, embed: nn.Embedding, dropout: nn.Module) -> Tensor:
+    """Return the embeddings (n, word_dim) of the valid words of ids (B, L), in the order of `packing.first`."""
     words: Tensor = dropout(embed(ids.flatten().index_select(0, send(packing.first, ids.device))))
-    return bi_gru(gru, words, packing)
+    return words
 
 
 class RegionEncoder(nn.Module):
@@ -149,7 +149,7 @@ class WordEncoder(nn.Module):
         """
         mask = host_mask(ids, mask)
         packing = pack(mask)
-        states = word_states(ids, packing, self.embed, self.dropout, self.cap_rnn)
+        states = bi_gru(self.cap_rnn, embed_words(ids, packing, self.embed, self.dropout), packing)
         entries = send(packing.entries, ids.device)
         return _embed_set(states, mask, entries, batches or [len(mask)], self.fc, self.mlp, self.gpool)
 

@@ -22,8 +22,8 @@ from in2r.data.text.vocabulary import Vocabulary
 from in2r.device import resolve_device
 from in2r.errors import InputError
 from in2r.files import read_json, write_json, write_text
-from in2r.models.build import Inputs, ModelConfig, build_encoder
-from in2r.models.dual import DualEncoder
+from in2r.models.base import Backbone
+from in2r.models.build import Inputs, ModelConfig, build_backbone
 from in2r.models.retrieval import RetrievalModel
 from in2r.tensors import load_tensors, save_tensors
 
@@ -32,7 +32,7 @@ FORMAT = {"format": "in2r-model", "format_version": 1}
 
 def save_model(
     folder: str | os.PathLike[str],
-    encoders: Mapping[str, DualEncoder],
+    encoders: Mapping[str, Backbone],
     model: ModelConfig,
     inputs: Inputs,
     vocabulary: Vocabulary | None,
@@ -186,7 +186,7 @@ def _load_vocabulary(file: Path, expected: Any) -> Vocabulary:
     return vocabulary
 
 
-def _load_encoders(folder: Path, names: list[str], model: ModelConfig, inputs: Inputs) -> dict[str, DualEncoder]:
+def _load_encoders(folder: Path, names: list[str], model: ModelConfig, inputs: Inputs) -> dict[str, Backbone]:
     file = folder / "weights.safetensors"
     tensors, _ = load_tensors(file)
     return restore_encoders(tensors, names, model, inputs, file)
@@ -194,7 +194,7 @@ def _load_encoders(folder: Path, names: list[str], model: ModelConfig, inputs: I
 
 def restore_encoders(
     tensors: Mapping[str, Tensor], names: list[str], model: ModelConfig, inputs: Inputs, source: Path
-) -> dict[str, DualEncoder]:
+) -> dict[str, Backbone]:
     """Build the named networks and give them their weights, `<name>.<parameter>`.
 
     Raises:
@@ -206,9 +206,9 @@ def restore_encoders(
         state = {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
         try:
             with torch.device("meta"):  # sizes are compared before memory is taken for them
-                build_encoder(model, inputs).load_state_dict(state, assign=True)
+                build_backbone(model, inputs).load_state_dict(state, assign=True)
             with torch.random.fork_rng(devices=[]):  # initial weights are drawn, then overwritten
-                encoder = build_encoder(model, inputs)
+                encoder = build_backbone(model, inputs)
             encoder.load_state_dict(state)
         except RuntimeError as error:
             reason = " ".join(str(error).split())[:200]

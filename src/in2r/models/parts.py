@@ -9,9 +9,9 @@ from in2r.layers.dropout import Dropout
 from in2r.layers.mlp import unit_norm, xavier_linear
 from in2r.layers.norms import RegionNorm, RowNorm, per_batch
 from in2r.layers.pooling import LOWEST
-from in2r.layers.recurrence import pack
+from in2r.layers.recurrence import bi_gru, pack
 from in2r.models.base import Items
-from in2r.models.encoders import fill_embedding, host_mask, word_states
+from in2r.models.encoders import embed_words, fill_embedding, host_mask
 from in2r.transfer import at_least_float32, send
 
 
@@ -125,7 +125,7 @@ class WordParts(nn.Module):
         """Encode word ids (B, L) int64, the valid ones leading in mask (B, L) bool on the CPU."""
         valid = host_mask(ids, mask)
         packing = pack(valid)
-        states = unit_norm(word_states(ids, packing, self.embed, self.dropout, self.cap_rnn))
+        states = unit_norm(bi_gru(self.cap_rnn, embed_words(ids, packing, self.embed, self.dropout), packing))
         parts = states.new_zeros(valid.numel(), self.dim).index_copy(0, send(packing.entries, ids.device), states)
         parts = parts.view(*valid.shape, self.dim)
         mask = _mask_beside(parts, mask)
