@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import torch
+from in2r.training.scoring import judge_pairs, score_pairs
 from torch import Tensor
 from torch.nn.functional import normalize
 
@@ -19,7 +20,6 @@ from in2r.methods import build_method
 from in2r.models.encode import encode_images, encode_texts
 from in2r.results.best import load_best
 from in2r.runs.folder import RunFolder
-from in2r.training.scoring import judge_pairs, score_pairs
 from in2r.training.train import reopen
 
 QUERIES = 1000

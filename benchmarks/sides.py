@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 import plain
 import torch
+from in2r.training.scoring import judge_pairs, score_pairs
 from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 from workload import CAPTIONS, DROP, Workload
@@ -19,7 +20,6 @@ from in2r.seeds import numpy_generator, torch_generator
 from in2r.training.evaluation import evaluate_split
 from in2r.training.health import Means, record_step
 from in2r.training.order import EpochOrder
-from in2r.training.scoring import judge_pairs, score_pairs
 
 RATE = 5e-4
 CLIP = 2.0

@@ -6,6 +6,7 @@ from functools import cached_property
 
 import numpy as np
 import torch
+from in2r.training.training_data import TrainingData
 from torch import Tensor
 from torch.nn.functional import normalize
 
@@ -13,10 +14,9 @@ from in2r.data.features import Features
 from in2r.data.pairs import PairSet
 from in2r.data.text.vocabulary import SPECIALS, PackedTokens, Vocabulary
 from in2r.methods.in2r import In2rConfig
-from in2r.models.build import Inputs, ModelConfig, build_encoder
+from in2r.models.build import Inputs, ModelConfig, build_backbone
 from in2r.models.dual import DualEncoder
 from in2r.seeds import numpy_generator, torch_generator
-from in2r.training.training_data import TrainingData
 
 CAPTIONS = 5
 """per image"""
@@ -166,7 +166,7 @@ class Workload:
         torch.manual_seed(0)
         vectors = self.size.vector_dim
         inputs = Inputs(self.size.region_dim, "vectors" if vectors else "words", vectors or len(self.vocabulary))
-        return build_encoder(ModelConfig(dim=self.size.dim, word_dim=WORD_DIM, **self.rates), inputs).to(self.device)
+        return build_backbone(ModelConfig(dim=self.size.dim, word_dim=WORD_DIM, **self.rates), inputs).to(self.device)
 
     def memory(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Entries that fill a memory: images, texts, pairs, groups."""

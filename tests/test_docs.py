@@ -17,7 +17,7 @@ from in2r.config import presets
 from in2r.data.text.vocabulary import Vocabulary
 from in2r.files import read_json
 from in2r.methods import METHODS
-from in2r.models.build import Inputs, ModelConfig, build_encoder
+from in2r.models.build import Inputs, ModelConfig, build_backbone
 from in2r.models.folder import save_model
 from in2r.results import evaluate_run, export_model, score_run
 from in2r.runs.folder import RunFolder
@@ -63,7 +63,7 @@ def test_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     vocabulary = Vocabulary.build(["a dog runs"], min_count=1)
     config, inputs = ModelConfig(dim=8, word_dim=5), Inputs(6, "words", len(vocabulary))
     torch.manual_seed(0)
-    encoders = {name: build_encoder(config, inputs) for name in "AB"}
+    encoders = {name: build_backbone(config, inputs) for name in "AB"}
     save_model(tmp_path / "runs" / "mine" / "model", encoders, config, inputs, vocabulary, "card", {})
     names = run_blocks(CHECKOUT / "README.md", {"features": np.ones((3, 4, 6), np.float32)})
     assert np.shape(names["similarity"]) == (3, 1)

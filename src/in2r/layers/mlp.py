@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from in2r.layers.norms import RowNorm, per_batch
 from in2r.transfer import at_least_float32
 
 MOMENTUM = 0.1
@@ -20,23 +21,13 @@ def unit_norm(vectors: Tensor) -> Tensor:
     return vectors * torch.rsqrt(squared.clamp(min=1e-9))  # the gradient stays below 2^15: fits float16
 
 
-class _RowNorm(nn.BatchNorm1d):
-    """BatchNorm that uses its running statistics for a single training row, which has no variance."""
-
-    def forward(self, rows: Tensor) -> Tensor:
-        if self.training and len(rows) == 1:
-            stats = (self.running_mean, self.running_var, self.weight, self.bias)
-            return functional.batch_norm(rows, *stats, eps=self.eps)
-        return super().forward(rows)
-
-
 class MLP(nn.Module):
     """Linear → BatchNorm → ReLU → linear over rows (rows, input_dim) → (rows, dim)."""
 
     def __init__(self, input_dim: int, hidden: int, dim: int) -> None:
         super().__init__()
         self.layers = nn.ModuleList([nn.Linear(input_dim, hidden), nn.Linear(hidden, dim)])
-        self.bns = nn.ModuleList([_RowNorm(hidden)])
+        self.bns = nn.ModuleList([RowNorm(hidden)])
 
     def forward(self, rows: Tensor, batches: Sequence[int] | None = None) -> Tensor:
         """Map each row on its own; only BatchNorm sees the others, in training: those of its part.
@@ -45,11 +36,7 @@ class MLP(nn.Module):
             rows: (rows, input_dim).
             batches: how many rows, in order, share their statistics; the running ones see part after part. None = all.
         """
-        hidden = self.layers[0](rows)
-        if self.training and batches is not None:
-            normed = torch.cat([self.bns[0](part) for part in torch.split(hidden, list(batches))])
-        else:
-            normed = self.bns[0](hidden)
+        normed = per_batch(self.bns[0], batches, self.layers[0](rows))
         result: Tensor = self.layers[1](functional.relu(normed))
         return result
 

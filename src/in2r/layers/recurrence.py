@@ -1,7 +1,7 @@
-"""A bidirectional GRU over sequences of several lengths, its two directions averaged.
+"""A GRU over sequences of several lengths: bidirectional with its two directions averaged, or forward only.
 
-On CUDA it is `nn.GRU`, that is cuDNN. On the CPU `nn.GRU` computes and adds up weight gradients once per time step;
-here those of all steps are one product.
+On CUDA the bidirectional one is `nn.GRU`, that is cuDNN. On the CPU `nn.GRU` computes and adds up weight gradients once
+per time step; here those of all steps are one product.
 """
 
 from collections.abc import Sequence
@@ -64,6 +64,13 @@ def bi_gru(gru: nn.GRU, values: Tensor, packing: Packing) -> Tensor:
     weights = [getattr(gru, name + direction) for direction in ("", "_reverse") for name in names]
     averaged: Tensor = _BiGru.apply(values, packing.sizes.tolist(), packing.order, packing.mirrored, *weights)  # type: ignore[no-untyped-call]
     return averaged
+
+
+def forward_gru(gru: nn.GRU, values: Tensor, packing: Packing) -> Tensor:
+    """Run a GRU of one layer and one direction; arguments and order as in `bi_gru` → states (n, H)."""
+    with full_precision(values.device):
+        states: Tensor = gru(PackedSequence(values.to(next(gru.parameters()).dtype), packing.sizes))[0].data
+    return states.index_select(0, send(packing.order, values.device))
 
 
 class _BiGru(torch.autograd.Function):

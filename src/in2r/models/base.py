@@ -117,6 +117,14 @@ class Backbone(nn.Module):
         """Return (n, m): the cosine, or the value before the sigmoid where `bounded`."""
         raise NotImplementedError
 
+    def pair_bytes(self, words: int) -> int:
+        """Return the memory in bytes that `logits` needs per image-caption pair, without gradient.
+
+        Args:
+            words: K of the texts' parts; 0 where they have none.
+        """
+        return 4
+
     def score(self, images: Items, texts: Items) -> Tensor:
         """Return S (n, m), images × texts, in float32."""
         logits = self.logits(images, texts)

@@ -1,45 +1,69 @@
-"""From configuration to encoders: the one place where a model is put together."""
+"""From configuration to a backbone: the one place where a model is put together."""
 
 from dataclasses import MISSING, dataclass
-from typing import Literal
+from typing import Any, Literal
 
-import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from in2r.config import key
 from in2r.errors import InputError
 from in2r.models.base import Backbone
 from in2r.models.dual import DualEncoder
 from in2r.models.encoders import RegionEncoder, VectorEncoder, WordEncoder
+from in2r.models.parts import RegionParts, WordParts
+from in2r.models.sgr import Sgr
+from in2r.models.vsepp import PlainWordEncoder
 
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """Section `model`: the two encoders (defaults: GPO backbone as in the paper's own copy)."""
+    """Section `model`: the backbone (defaults: GPO as in the paper's own copy); keys of another one have no effect."""
 
-    dim: int = key(1024, "dimension D of the shared space (VSE∞, IN²R)", low=1)
+    backbone: Literal["gpo", "vsepp", "sgr"] = key(
+        "gpo",
+        "what becomes of regions and words. gpo (IN²R, VSE∞): both pooled by GPO to one vector, S is a cosine; vsepp "
+        "(VSE++): the same without MLP and without learnt pooling; sgr (SGRAF, the backbone of most compared methods): "
+        "every word is compared with the regions, S in (0, 1) is computed for every pair, hundreds of times slower",
+    )
+    dim: int = key(1024, "dimension D of the shared space (VSE∞, VSE++, SGRAF, IN²R)", low=1)
     image: Literal["regions", "linear", "mlp"] = key(
         "regions",
-        "image encoder: regions = fc + MLP, then GPO; linear or mlp = a projection of one vector, where an image has "
-        "several of their mean",
+        "image encoder: regions = the backbone's own (gpo: fc + MLP, then GPO; vsepp: linear, then the mean); linear "
+        "or mlp = a projection of one vector, where an image has several of their mean",
     )
     text: Literal["auto", "words", "linear", "mlp"] = key(
         "auto",
-        "text encoder: words = Bi-GRU + GPO; linear or mlp = a projection of one caption vector; "
+        "text encoder: words = Bi-GRU, then the backbone's own; linear or mlp = a projection of one caption vector; "
         "auto = words, or mlp where the data gives caption vectors",
     )
     hidden: int | None = key(None, "width of the MLPs' hidden layer; null = dim / 2 (as in VSE∞)", low=1)
-    image_dropout: float = key(0.3, "dropout on image features: makes the two views of Eq. 4", low=0, high=0.95)
+    image_dropout: float = key(
+        0.3, "dropout on image features: makes the two views of Eq. 4 (VSE++, SGRAF: 0)", low=0, high=0.95
+    )
     text_dropout: float = key(
-        0.3, "dropout on word embeddings or caption vectors: makes the two views of Eq. 4", low=0, high=0.95
+        0.3,
+        "dropout on word embeddings or caption vectors: makes the two views of Eq. 4 (VSE++: 0, SGRAF: 0.4)",
+        low=0,
+        high=0.95,
     )
     word_dim: int = key(300, "dimension of word embeddings (GloVe's)", low=1)
     gpo_position_dim: int = key(32, "width of GPO's position code (VSE∞)", low=2)
     gpo_hidden_dim: int = key(32, "width of GPO's GRU (VSE∞)", low=1)
     gpo_temperature: float = key(0.1, "temperature of GPO's softmax over positions (VSE∞)", above=0)
+    vsepp_words: Literal["mean", "last"] = key(
+        "mean",
+        "vsepp: a caption is the mean of its Bi-GRU's states, as the images' mean over regions; or the last state of a "
+        "forward GRU (VSE++)",
+    )
+    sgr_dim: int = key(256, "sgr: dimension of a similarity vector (SGRAF)", low=1)
+    sgr_steps: int = key(3, "sgr: steps of graph reasoning, each with its own weights (SGRAF)", low=1, high=100)
+    attention_smoothing: float = key(9.0, "sgr: factor of the cosines in the softmax over regions (SGRAF)", above=0)
+    attention_dropout: float = key(
+        0.4, "sgr: dropout in the self-attention that makes a global vector (SGRAF)", low=0, high=0.95
+    )
     center: bool = key(
         False,
-        "subtract the batch mean in training and a frozen running mean afterwards (released code: true)",
+        "gpo, vsepp: subtract the batch mean in training and a frozen running mean afterwards (released code: true)",
     )
 
 
@@ -52,10 +76,11 @@ class Inputs:
     text_dim: int = key(
         MISSING, "dimension of the caption vectors, or the number of words in the vocabulary", low=1, high=2**24
     )
+    regions: int | None = key(None, "places for regions per image; what `sgr` needs to know", low=1, high=2**24)
 
 
 def build_backbone(config: ModelConfig, inputs: Inputs, word_matrix: Tensor | None = None) -> Backbone:
-    """Build the dual encoder f, g for the given inputs; initial weights come from torch's default generator.
+    """Build the backbone for the given inputs; initial weights come from torch's default generator.
 
     Args:
         config: section `model`.
@@ -63,43 +88,38 @@ def build_backbone(config: ModelConfig, inputs: Inputs, word_matrix: Tensor | No
         word_matrix: (words, word_dim) initial word embeddings, or None.
 
     Raises:
-        InputError: the text encoder does not fit what the captions are.
+        InputError: keys that contradict each other, or an encoder that does not fit the data.
     """
-    gpo = {
-        "position_dim": config.gpo_position_dim,
-        "hidden_dim": config.gpo_hidden_dim,
-        "temperature": config.gpo_temperature,
-    }
-    hidden = config.hidden or max(1, config.dim // 2)
-    image: torch.nn.Module
-    if config.image == "regions":
-        image = RegionEncoder(inputs.image_dim, config.dim, hidden, dropout=config.image_dropout, gpo=gpo)
-    else:
-        image = VectorEncoder(
-            inputs.image_dim,
-            config.dim,
-            hidden if config.image == "mlp" else None,
-            dropout=config.image_dropout,
-        )
-    text: torch.nn.Module
-    if text_kind(config, inputs.text) == "words":
-        text = WordEncoder(
-            inputs.text_dim,
-            config.word_dim,
-            config.dim,
-            hidden,
-            dropout=config.text_dropout,
-            pretrained=word_matrix,
-            gpo=gpo,
-        )
-    else:
-        mlp = config.text in ("auto", "mlp")
-        text = VectorEncoder(inputs.text_dim, config.dim, hidden if mlp else None, dropout=config.text_dropout)
+    fault = model_fault(config)
+    if fault:
+        raise InputError(fault)
+    words = text_kind(config, inputs.text) == "words"
+    if config.backbone == "sgr":
+        return _build_sgr(config, inputs, word_matrix)
+    image = _image_encoder(config, inputs)
+    text = _word_encoder(config, inputs, word_matrix) if words else _vector_encoder(config, inputs)
     return DualEncoder(image, text, center=config.center)
+
+
+def model_fault(config: ModelConfig) -> str:
+    """Return which keys of section `model` contradict `model.backbone`, or an empty text."""
+    if config.backbone != "sgr":
+        return ""
+    wrong = [f"model.image={config.image} (expected regions)"] * (config.image != "regions")
+    wrong += [f"model.text={config.text} (expected words or auto)"] * (config.text in ("linear", "mlp"))
+    wrong += ["model.center=true (expected false: S is no inner product of two vectors)"] * config.center
+    if not wrong:
+        return ""
+    return f"model.backbone=sgr compares words with regions, and contradicts {', '.join(wrong)}"
 
 
 def text_kind(config: ModelConfig, given: Literal["words", "vectors"]) -> Literal["words", "vectors"]:
     """Check the text encoder against what the data gives as captions."""
+    if config.backbone == "sgr" and given == "vectors":
+        raise InputError(
+            "model.backbone=sgr needs captions as words, the data gives one vector per caption: attention over one "
+            "word has no effect; use model.backbone=gpo, or captions as text"
+        )
     wanted = {"auto": given, "words": "words", "linear": "vectors", "mlp": "vectors"}[config.text]
     if wanted != given:
         raise InputError(
@@ -107,3 +127,49 @@ def text_kind(config: ModelConfig, given: Literal["words", "vectors"]) -> Litera
             "use model.text=auto or set data.caption_vectors"
         )
     return given
+
+
+def _build_sgr(config: ModelConfig, inputs: Inputs, word_matrix: Tensor | None) -> Sgr:
+    if inputs.regions is None or inputs.regions == 1:
+        found = "1 region" if inputs.regions else "an unknown number of regions"
+        raise InputError(
+            f"model.backbone=sgr needs several regions per image, found {found}; use model.backbone=gpo, or features "
+            "of images × regions × dim"
+        )
+    rate = config.attention_dropout
+    image = RegionParts(inputs.image_dim, config.dim, inputs.regions, config.image_dropout, rate)
+    text = WordParts(inputs.text_dim, config.word_dim, config.dim, config.text_dropout, rate, word_matrix)
+    return Sgr(image, text, config.sgr_dim, config.sgr_steps, config.attention_smoothing)
+
+
+def _image_encoder(config: ModelConfig, inputs: Inputs) -> nn.Module:
+    if config.image == "regions" and config.backbone == "gpo":
+        gpo, hidden = _gpo(config), _hidden(config)
+        return RegionEncoder(inputs.image_dim, config.dim, hidden, dropout=config.image_dropout, gpo=gpo)
+    hidden_layer = _hidden(config) if config.image == "mlp" else None
+    return VectorEncoder(inputs.image_dim, config.dim, hidden_layer, dropout=config.image_dropout)
+
+
+def _word_encoder(config: ModelConfig, inputs: Inputs, word_matrix: Tensor | None) -> nn.Module:
+    sizes = inputs.text_dim, config.word_dim, config.dim
+    rate = config.text_dropout
+    if config.backbone == "vsepp":
+        return PlainWordEncoder(*sizes, pooling=config.vsepp_words, dropout=rate, pretrained=word_matrix)
+    return WordEncoder(*sizes, _hidden(config), dropout=rate, pretrained=word_matrix, gpo=_gpo(config))
+
+
+def _vector_encoder(config: ModelConfig, inputs: Inputs) -> nn.Module:
+    hidden = None if config.text == "linear" else _hidden(config)
+    return VectorEncoder(inputs.text_dim, config.dim, hidden, dropout=config.text_dropout)
+
+
+def _hidden(config: ModelConfig) -> int:
+    return config.hidden or max(1, config.dim // 2)
+
+
+def _gpo(config: ModelConfig) -> dict[str, Any]:
+    return {
+        "position_dim": config.gpo_position_dim,
+        "hidden_dim": config.gpo_hidden_dim,
+        "temperature": config.gpo_temperature,
+    }

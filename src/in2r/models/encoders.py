@@ -10,7 +10,7 @@ from in2r.errors import InputError
 from in2r.layers.dropout import Dropout
 from in2r.layers.mlp import MLP, unit_norm, xavier_linear
 from in2r.layers.pooling import GPO, LOWEST
-from in2r.layers.recurrence import bi_gru, pack
+from in2r.layers.recurrence import Packing, bi_gru, pack
 from in2r.transfer import at_least_float32, send
 
 
@@ -39,9 +39,32 @@ def _embed_set(
     return unit_norm(gpool.pool_filled(padded.view(*mask.shape, -1), mask))
 
 
-def _host_mask(values: Tensor, mask: Tensor | None) -> Tensor:
+def host_mask(values: Tensor, mask: Tensor | None) -> Tensor:
     """Return the mask (B, K) on the CPU, where sizes and places are known without waiting for the device."""
     return torch.ones(values.shape[:2], dtype=torch.bool) if mask is None else mask.cpu()
+
+
+@torch.no_grad()
+def fill_embedding(embed: nn.Embedding, pretrained: Tensor | None) -> None:
+    """Draw word embeddings uniform in ±0.1, that of padding zero; or copy the given ones.
+
+    Raises:
+        InputError: `pretrained` has another shape than `embed.weight`.
+    """
+    if pretrained is None:
+        embed.weight.uniform_(-0.1, 0.1)[0] = 0.0
+        return
+    if pretrained.shape != embed.weight.shape:
+        expected = "×".join(map(str, embed.weight.shape))
+        found = "×".join(map(str, pretrained.shape))
+        raise InputError(f"word vectors: expected words × dim = {expected}, found {found}")
+    embed.weight.copy_(pretrained)
+
+
+def embed_words(ids: Tensor, packing: Packing, embed: nn.Embedding, dropout: nn.Module) -> Tensor:
+    """Return the embeddings (n, word_dim) of the valid words of ids (B, L), in the order of `packing.first`."""
+    words: Tensor = dropout(embed(ids.flatten().index_select(0, send(packing.first, ids.device))))
+    return words
 
 
 class RegionEncoder(nn.Module):
@@ -76,7 +99,7 @@ class RegionEncoder(nn.Module):
         `batches`: how many images, in order, share batch statistics in training; None = all.
         """
         rows, entries = values.flatten(0, 1), None
-        mask = _host_mask(values, mask)
+        mask = host_mask(values, mask)
         if not mask.all():  # by place: selecting and scattering by the mask itself is an order of magnitude slower
             entries = send(mask.flatten().nonzero().squeeze(1), values.device)
             rows = rows.index_select(0, entries)
@@ -117,28 +140,16 @@ class WordEncoder(nn.Module):
         self.fc = xavier_linear(dim, dim)
         self.mlp = MLP(dim, hidden, dim)
         self.gpool = GPO(**(gpo or {}))
-        self._fill_embedding(pretrained)
-
-    @torch.no_grad()
-    def _fill_embedding(self, pretrained: Tensor | None) -> None:
-        if pretrained is None:
-            self.embed.weight.uniform_(-0.1, 0.1)[0] = 0.0
-            return
-        if pretrained.shape != self.embed.weight.shape:
-            expected = "×".join(map(str, self.embed.weight.shape))
-            found = "×".join(map(str, pretrained.shape))
-            raise InputError(f"word vectors: expected words × dim = {expected}, found {found}")
-        self.embed.weight.copy_(pretrained)
+        fill_embedding(self.embed, pretrained)
 
     def forward(self, ids: Tensor, mask: Tensor | None = None, batches: Sequence[int] | None = None) -> Tensor:
         """Encode word ids (B, L) int64, the valid ones leading in mask (B, L) bool → (B, dim) unit norm.
 
         `batches`: how many captions, in order, share batch statistics in training; None = all.
         """
-        mask = _host_mask(ids, mask)
+        mask = host_mask(ids, mask)
         packing = pack(mask)
-        words = self.dropout(self.embed(ids.flatten().index_select(0, send(packing.first, ids.device))))
-        states = bi_gru(self.cap_rnn, words, packing)
+        states = bi_gru(self.cap_rnn, embed_words(ids, packing, self.embed, self.dropout), packing)
         entries = send(packing.entries, ids.device)
         return _embed_set(states, mask, entries, batches or [len(mask)], self.fc, self.mlp, self.gpool)
 

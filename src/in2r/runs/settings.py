@@ -9,7 +9,7 @@ from in2r.config import fill, key, merge, parse_overrides, read_yaml, section
 from in2r.errors import InputError
 from in2r.methods import MethodConfig, PartitionConfig, build_method, find_method
 from in2r.methods.in2r import In2rConfig
-from in2r.models.build import ModelConfig
+from in2r.models.build import ModelConfig, model_fault
 from in2r.runs.presets import read_preset
 
 
@@ -172,7 +172,8 @@ def _source(source: str | Path | None) -> dict[str, Any]:
 def _check(config: RunConfig) -> None:
     """Refuse settings that contradict each other, or that nothing would heed."""
     method = build_method(config.method, config.partition)
-    for fault in (method.fault(config.model.dim), _noise_fault(config), _other_fault(config)):
+    faults = method.fault(config.model.dim), _noise_fault(config), model_fault(config.model), _other_fault(config)
+    for fault in faults:
         if fault:
             raise InputError(f"configuration: {fault}")
 
@@ -198,6 +199,11 @@ def _other_fault(config: RunConfig) -> str:
     if train.weight_decay and train.optimizer != "adamw":
         return (
             f"`train.weight_decay` ({train.weight_decay:g}) is for `train.optimizer=adamw`; {train.optimizer} has none"
+        )
+    if config.model.backbone == "sgr" and train.region_drop:
+        return (
+            f"`train.region_drop` ({train.region_drop:g}) must be 0 for model.backbone=sgr: its BatchNorm has one "
+            "channel per region, whose statistics would be those of the regions that stay"
         )
     if positions % 2:
         return f"`model.gpo_position_dim` ({positions}) must be even: sines and cosines"

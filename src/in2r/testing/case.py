@@ -62,12 +62,12 @@ class Case:
             make_data(data)
             make_noise(noise)
         base = [
-            f"data.path={data}", f"noise.index={noise}", "data.min_count=1",
+            f"data.path={data}", f"noise.index={noise}", "data.min_count=1", f"model.backbone={self.backbone}",
             "model.dim=8", "model.word_dim=4", "train.epochs=3", "train.batch_size=10", "train.learning_rate=0.01",
             "train.device=cpu", "train.threads=1", "partition.batch_size=30", "partition.single_mode=split",
             "checkpoint.every_steps=4",
         ]  # fmt: skip
-        base += ["train.region_drop=0"] if self.backbone == "sgr" else ["data.caption_vectors=vecs"]
+        base += ["model.sgr_dim=8"] if self.backbone == "sgr" else ["data.caption_vectors=vecs"]
         config = load_config(self.method, [*base, *self.overrides, *overrides])
         if "warmup_epochs" in vars(config.method):
             config = load_config(self.method, ["method.warmup_epochs=1", *base, *self.overrides, *overrides])

@@ -141,10 +141,10 @@ def open_setup(
         noise = load_index(file, train.image_of_caption, level=config.noise.level, ratio=config.noise.ratio)
     if kind == "words":
         assert vocabulary is not None
-        inputs = Inputs(train.images.dim, "words", len(vocabulary))
+        inputs = Inputs(train.images.dim, "words", len(vocabulary), train.images.regions)
     else:
         assert train.caption_vectors is not None
-        inputs = Inputs(train.images.dim, "vectors", train.caption_vectors.dim)
+        inputs = Inputs(train.images.dim, "vectors", train.caption_vectors.dim, train.images.regions)
     return Setup(config, source, train, vocabulary if kind == "words" else None, noise, inputs, device)
 
 

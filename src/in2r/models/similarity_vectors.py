@@ -1,0 +1,109 @@
+"""Similarity vectors of SGRAF (Diao et al., AAAI 2021): one for the whole pair, one for every word and its regions."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from in2r.errors import InputError
+from in2r.layers.mlp import unit_norm, xavier_linear
+from in2r.layers.pooling import LOWEST
+from in2r.models.base import Backbone, Items
+from in2r.models.parts import RegionParts, WordParts
+from in2r.transfer import at_least_float32
+
+SLOPE = 0.1
+"""Of the leaky ReLU on cosines of regions and words (SCAN, SGRAF)."""
+
+
+class SimilarityVectors(Backbone):
+    """Backbone whose similarity is read off the similarity vectors of a pair; a subclass says how (`reason`).
+
+    s_0 = unit(W_g (g - t)²) compares the global vectors. s_l = unit(W_l (c_l - w_l)²) compares word l with c_l, the
+    unit vector of what it attends to among the regions: c_l = unit(Σ_r softmax_r(λ â_rl) v_r), where â_r is the unit
+    vector, over the caption's words, of leaky(v_r · w_l). The logit is w · reason(s_0, ..., s_L) + b.
+
+    Args:
+        image: encodes regions.
+        text: encodes words.
+        similarity_dim: s, the width of a similarity vector.
+        smoothing: λ.
+
+    Raises:
+        InputError: the two encoders have different dimensions.
+    """
+
+    interacts = True
+    bounded = True
+
+    def __init__(self, image: RegionParts, text: WordParts, similarity_dim: int, smoothing: float) -> None:
+        super().__init__()
+        if image.dim != text.dim:
+            raise InputError(f"encoders: regions have {image.dim} dimensions, words {text.dim}")
+        self.dim = image.dim
+        self.similarity_dim = similarity_dim
+        self.smoothing = smoothing
+        self.image = image
+        self.text = text
+        self.whole = xavier_linear(self.dim, similarity_dim)
+        self.local = xavier_linear(self.dim, similarity_dim)
+        self.head = xavier_linear(similarity_dim, 1)
+
+    def reason(self, nodes: Tensor, mask: Tensor | None) -> Tensor:
+        """Make one vector per pair of its similarity vectors.
+
+        Args:
+            nodes: (n, m, L + 1, s) unit norm, the one of the whole pair first.
+            mask: (m, L + 1) bool, True = real; None = all are.
+
+        Returns:
+            (n, m, s).
+        """
+        raise NotImplementedError
+
+    def encode_images(self, values: Tensor, mask: Tensor | None = None, batches: Sequence[int] | None = None) -> Items:
+        """Encode a batch of images to regions and global vectors; arguments as in `Backbone`."""
+        with self.lowered(values):
+            items: Items = self.image(values, mask, batches)
+        return items
+
+    def encode_texts(self, values: Tensor, mask: Tensor | None = None, batches: Sequence[int] | None = None) -> Items:
+        """Encode a batch of word ids to words and global vectors; arguments as in `Backbone`."""
+        with self.lowered(values):
+            items: Items = self.text(values, mask, batches)
+        return items
+
+    def logits(self, images: Items, texts: Items) -> Tensor:
+        """Return what the sigmoid of the similarity takes (n, m); a padded region or word has no influence."""
+        with self.lowered(images.vector):
+            whole = unit_norm(self.whole((images.vector[:, None] - texts.vector).square()))
+            nodes = torch.cat([whole[:, :, None], self._local(images, texts)], dim=2)
+            mask = None if texts.mask is None else functional.pad(texts.mask, (1, 0), value=True)
+            return at_least_float32(self.head(self.reason(nodes, mask)).squeeze(-1))
+
+    def pair_bytes(self, words: int) -> int:
+        """Return the memory in bytes that `logits` needs per pair, without gradient, at captions of `words` words."""
+        nodes, regions = words + 1, self.image.regions
+        return 4 * (2 * nodes * self.dim + 2 * words * regions + nodes * (6 * self.similarity_dim + 2 * nodes))
+
+    def _local(self, images: Items, texts: Items) -> Tensor:
+        """Return the similarity vectors of all words (n, m, L, s); those of padded words mean nothing."""
+        assert images.parts is not None
+        assert texts.parts is not None
+        regions, words = images.parts, texts.parts.flatten(0, 1)
+        weights = self._attention(regions @ words.T, images.mask, texts)
+        # one chain, so that each (n, m L, D) is freed once the next is there: these are what `pair_bytes` counts
+        differences = unit_norm(weights.transpose(1, 2) @ regions).sub(words).square()
+        return unit_norm(self.local(differences)).view(len(images), *texts.parts.shape[:2], -1)
+
+    def _attention(self, cosines: Tensor, region_mask: Tensor | None, texts: Items) -> Tensor:
+        """Return the weights of the regions (n, R, m L), each word's sum to 1, from their cosines."""
+        assert texts.parts is not None
+        cosines = functional.leaky_relu(cosines, SLOPE).view(*cosines.shape[:2], *texts.parts.shape[:2])
+        if texts.mask is not None:  # over the words of a caption is normalised: padding must not count
+            cosines = cosines.masked_fill(~texts.mask, 0.0)
+        scores = (self.smoothing * unit_norm(cosines)).flatten(2)
+        if region_mask is not None:
+            scores = scores.masked_fill(~region_mask[..., None], LOWEST)
+        return scores.softmax(1)
