@@ -67,7 +67,7 @@ class Case:
             "train.device=cpu", "train.threads=1", "partition.batch_size=30", "partition.single_mode=split",
             "checkpoint.every_steps=4",
         ]  # fmt: skip
-        base += ["model.sgr_dim=8"] if self.backbone == "sgr" else ["data.caption_vectors=vecs"]
+        base += ["train.region_drop=0", "model.sgr_dim=8"] if self.backbone == "sgr" else ["data.caption_vectors=vecs"]
         config = load_config(self.method, [*base, *self.overrides, *overrides])
         if "warmup_epochs" in vars(config.method):
             config = load_config(self.method, ["method.warmup_epochs=1", *base, *self.overrides, *overrides])
