@@ -4,7 +4,7 @@ import logging
 import math
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +19,10 @@ from in2r.data.pairs import PairSet
 from in2r.data.text.vocabulary import Vocabulary
 from in2r.device import resolve_device
 from in2r.errors import InputError
+from in2r.methods import Batch, Net, Now, Step
+from in2r.methods.in2r import In2r
 from in2r.metrics import recall_at_k
+from in2r.models.base import Backbone, Items
 from in2r.runs.checkpoints import checkpoints
 from in2r.runs.folder import RunFolder
 from in2r.runs.settings import RunConfig
@@ -30,18 +33,18 @@ from tiny_engine import settings
 CPU = torch.device("cpu")
 
 
-class Turned(torch.nn.Module):
-    """An encoder that turns the features by a matrix of its own and scales them to unit norm."""
+class Turned(Backbone):
+    """A backbone that turns the features by a matrix of its own and scales them to unit norm."""
 
     def __init__(self, seed: int, dim: int = 6) -> None:
         super().__init__()
         self.turn = torch.randn(dim, dim, generator=torch.Generator().manual_seed(seed))
 
-    def encode_images(self, values: Tensor, mask: Tensor | None) -> Tensor:
-        return torch.nn.functional.normalize(values[:, 0] @ self.turn, dim=1)
+    def encode_images(self, values: Tensor, mask: Tensor | None = None, batches: object = None) -> Items:
+        return Items(torch.nn.functional.normalize(values[:, 0] @ self.turn, dim=1))
 
-    def encode_texts(self, values: Tensor, mask: Tensor | None) -> Tensor:
-        return torch.nn.functional.normalize(values[:, 0] @ self.turn + 0.1, dim=1)
+    def encode_texts(self, values: Tensor, mask: Tensor | None = None, batches: object = None) -> Items:
+        return Items(torch.nn.functional.normalize(values[:, 0] @ self.turn + 0.1, dim=1))
 
 
 def split(per_image: list[int], noise: float = 0.8) -> tuple[PairSet, Features]:
@@ -61,10 +64,10 @@ RAGGED = [1, 2, 7, 1, 3, 5, 2, 4, 1, 2]
 def test_three_rows_and_the_ensemble_is_the_mean_of_both_similarities() -> None:
     part, texts = split(RAGGED)
     a, b = Turned(1), Turned(2)
-    rows, health = evaluate_split({"A": a, "B": b}, part, texts, CPU)  # type: ignore[dict-item]
+    rows, health = evaluate_split({"A": a, "B": b}, part, texts, CPU)
     owner = part.image_of_caption
     v, u = torch.as_tensor(part.images.array), torch.as_tensor(texts.array)
-    of = {net: (net.encode_images(v, None), net.encode_texts(u, None)) for net in (a, b)}
+    of = {net: (net.encode_images(v).vector, net.encode_texts(u).vector) for net in (a, b)}
     similarity = {net: images @ captions.T for net, (images, captions) in of.items()}
     assert list(rows) == ["A", "B", "ensemble"]
     assert rows["A"] == pytest.approx(recall_at_k(similarity[a], owner))
@@ -76,26 +79,27 @@ def test_three_rows_and_the_ensemble_is_the_mean_of_both_similarities() -> None:
     assert not health["collapsed_A"]
 
 
-def test_one_network_has_one_row() -> None:
+def test_one_network_is_its_own_ensemble() -> None:
     part, texts = split(RAGGED)
-    rows, health = evaluate_split({"A": Turned(1)}, part, texts, CPU)  # type: ignore[dict-item]
-    assert list(rows) == ["A"]
+    rows, health = evaluate_split({"A": Turned(1)}, part, texts, CPU)
+    assert list(rows) == ["A", "ensemble"]
+    assert rows["A"] == rows["ensemble"]
     assert list(health) == ["collapsed_A"]
 
 
 def test_folds_are_averaged() -> None:
     part, texts = split([2, 1, 3, 2, 2, 1, 1, 4, 2, 2])
     net = Turned(1)
-    rows, _ = evaluate_split({"A": net}, part, texts, CPU, folds=5)  # type: ignore[dict-item]
+    rows, _ = evaluate_split({"A": net}, part, texts, CPU, folds=5)
     recalls = []
     for fold in range(5):
         inside = (part.image_of_caption // 2) == fold
-        images = net.encode_images(torch.as_tensor(part.images.array[2 * fold : 2 * fold + 2]), None)
-        captions = net.encode_texts(torch.as_tensor(texts.array[inside]), None)
+        images = net.encode_images(torch.as_tensor(part.images.array[2 * fold : 2 * fold + 2])).vector
+        captions = net.encode_texts(torch.as_tensor(texts.array[inside])).vector
         recalls.append(recall_at_k(images @ captions.T, part.image_of_caption[inside] - 2 * fold))
     for name, value in rows["A"].items():
         assert value == pytest.approx(np.mean([recall[name] for recall in recalls])), name
-    assert rows["A"]["i2t_r1"] > evaluate_split({"A": net}, part, texts, CPU)[0]["A"]["i2t_r1"]  # type: ignore[dict-item]
+    assert rows["A"]["i2t_r1"] > evaluate_split({"A": net}, part, texts, CPU)[0]["A"]["i2t_r1"]
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -123,11 +127,11 @@ def test_a_collapsed_network_is_said(caplog: pytest.LogCaptureFixture) -> None:
     part, texts = split(RAGGED)
 
     class Constant(Turned):
-        def encode_texts(self, values: Tensor, mask: Tensor | None) -> Tensor:
-            return torch.eye(6)[:1].expand(len(values), 6)
+        def encode_texts(self, values: Tensor, mask: Tensor | None = None, batches: object = None) -> Items:
+            return Items(torch.eye(6)[:1].expand(len(values), 6))
 
     with caplog.at_level(logging.WARNING):
-        _, health = evaluate_split({"A": Turned(1), "B": Constant(1)}, part, texts, CPU)  # type: ignore[dict-item]
+        _, health = evaluate_split({"A": Turned(1), "B": Constant(1)}, part, texts, CPU)
     assert not health["collapsed_A"]
     assert health["collapsed_B"]
     assert "network B is collapsed" in caplog.text
@@ -137,7 +141,7 @@ def test_an_embedding_that_is_not_finite_is_named() -> None:
     part, texts = split(RAGGED)
     texts.array[3] = np.inf
     with pytest.raises(InputError, match="network A: dev caption 3 has an embedding that is not finite"):
-        evaluate_split({"A": Turned(1)}, part, texts, CPU)  # type: ignore[dict-item]
+        evaluate_split({"A": Turned(1)}, part, texts, CPU)
 
 
 # --- divergence
@@ -166,17 +170,16 @@ def test_divergence_leaves_the_checkpoint_before_it(
 ) -> None:
     config = settings(data, "in2r", "checkpoint.every_steps=3", "train.epochs=2")
     whole = start_run(tmp_path / "whole", config).path
-    from in2r.training.loop import Trainer
 
-    def poisoned(trainer: Trainer, *args: object) -> object:
-        step, noisy = honest(trainer, *args)
-        if trainer.step == 13:
-            step.losses["total"] = step.losses["total"] * float("nan")
-        return step, noisy
+    def poisoned(method: In2r, net: Net, peer: Net, batches: Mapping[str, Batch], now: Now) -> Iterator[Step]:
+        for step in honest(method, net, peer, batches, now):
+            if (now.name, now.step) == ("B", 1):  # the run's 14th step
+                step.losses["total"] = step.losses["total"] * float("nan")
+            yield step
 
-    honest = Trainer._losses
+    honest = In2r.steps
     with monkeypatch.context() as broken:
-        broken.setattr(Trainer, "_losses", poisoned)
+        broken.setattr(In2r, "steps", poisoned)
         with pytest.raises(InputError, match=r"epoch 2, step 2 of network B .* is not finite"):
             start_run(tmp_path / "run", config)
     assert checkpoints(tmp_path / "run" / "checkpoints")[-1].name == "step-000000012.safetensors"
@@ -325,7 +328,7 @@ def test_a_run_that_ends_within_its_warm_up_is_warned_of(
     data: Path, tmp_path: Path, preset: str, warmup: int, warned: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     start_run(tmp_path / "run", settings(data, preset, "train.epochs=2", f"method.warmup_epochs={warmup}"))
-    assert ("no co-training: train.epochs=2 ends within method.warmup_epochs=2" in caplog.text) is warned
+    assert ("no main phase: train.epochs=2 ends within method.warmup_epochs=2" in caplog.text) is warned
 
 
 def test_a_drawn_split_is_announced_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

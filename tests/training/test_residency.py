@@ -9,17 +9,18 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from in2r.training.training_data import TrainingData
 
+from in2r import device as device_module
 from in2r.data.features import Features
 from in2r.data.pairs import PairSet
 from in2r.data.text.vocabulary import PackedTokens, Vocabulary
 from in2r.device import free_memory
 from in2r.errors import InputError
 from in2r.files import read_json
+from in2r.methods import build_method
 from in2r.runs.settings import RunConfig
-from in2r.training import device as device_module
 from in2r.training import residency
+from in2r.training.pairs import TrainingData
 from in2r.training.residency import Free, Residency, decide, settle_features, working_bytes
 from in2r.training.setup import open_setup
 from in2r.training.train import resume_run, start_run
@@ -170,7 +171,9 @@ def held(data: TrainingData, device: str) -> TrainingData:
 def batch(data: TrainingData, augmented: bool) -> dict[str, torch.Tensor | None]:
     pairs = torch.randperm(len(data.pairs), generator=torch.Generator().manual_seed(1))[:5]
     elite = torch.arange(len(data.pairs)) % 3 == 0
-    return dict(vars(data.batch(pairs, torch.Generator().manual_seed(2) if augmented else None, elite)))
+    made = data.batch(pairs, torch.Generator().manual_seed(2) if augmented else None, {"elite": elite})
+    values = dict(vars(made))
+    return values | values.pop("columns")
 
 
 @given(st.data(), st.booleans(), st.booleans())
@@ -195,20 +198,22 @@ def test_masks_and_draws_stay_on_the_host_whatever_the_device(draw: st.DataObjec
             if value is None or there is None:
                 continue
             assert (value.shape, value.dtype) == (there.shape, there.dtype)
-            assert value.device.type == ("cpu" if name.endswith("_mask") else "meta")
+            assert value.device.type == ("cpu" if name.endswith("_mask") or name == "elite" else "meta")
             assert value.device.type == "meta" or torch.equal(value, there)
 
 
 @given(st.data())
-def test_elite_pairs_are_given_by_their_places(draw: st.DataObject) -> None:
+def test_a_column_goes_with_its_pairs_and_gives_their_places(draw: st.DataObject) -> None:
     data = make_training_data(draw, words=False)
     pairs = torch.as_tensor(draw.draw(st.permutations(range(len(data.pairs)))))
     elite = torch.as_tensor(draw.draw(st.lists(st.booleans(), min_size=len(pairs), max_size=len(pairs))))
-    found = data.batch(pairs, None, elite).elite
-    assert found is not None
-    assert found.dtype == torch.int64
-    assert found.tolist() == [place for place, pair in enumerate(pairs.tolist()) if elite[pair]]
-    assert data.batch(pairs).elite is None
+    found = data.batch(pairs, None, {"elite": elite})
+    assert torch.equal(found.columns["elite"], elite[pairs])
+    assert torch.equal(found.column("elite"), elite[pairs])
+    rows = found.rows("elite")
+    assert rows.dtype == torch.int64
+    assert rows.tolist() == [place for place, pair in enumerate(pairs.tolist()) if elite[pair]]
+    assert data.batch(pairs).columns == {}
 
 
 # --- runs
@@ -311,10 +316,11 @@ def test_batches_know_captions_of_the_same_words_where_the_method_asks(data: Pat
         setup = open_setup(config, CPU)
         assert setup.train.captions is not None
         captions = [" ".join(caption.lower().split()) for caption in setup.train.captions]
-        words = setup.training_data().batch(torch.arange(len(captions))).words
+        pairs = setup.training_data()
+        columns = build_method(config.method, config.partition).fixed_columns(pairs)
         if not asked:
-            assert words is None
+            assert columns == {}
             continue
-        assert words is not None
+        words = pairs.batch(torch.arange(len(captions)), None, columns).columns["words"]
         for one, other in zip(range(len(captions)), range(1, len(captions)), strict=False):
             assert (words[one] == words[other]) == (captions[one] == captions[other])

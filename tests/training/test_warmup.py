@@ -2,16 +2,20 @@
 
 import logging
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
+from in2r import device
 from in2r.runs.checkpoints import checkpoints
 from in2r.runs.folder import RunFolder
 from in2r.runs.settings import RunConfig
-from in2r.training import device, networks, warmup
+from in2r.training import networks
 from in2r.training.loop import Trainer
+from in2r.training.state import RunState
 from in2r.training.train import resume_run, start_run
+from in2r.training.warmup import WarmupStore
 from tiny_engine import assert_same, make_noise, outcome, settings
 
 ALIKE = {
@@ -24,7 +28,7 @@ ALIKE = {
 
 
 def wish(data: Path, kept: Path | None, preset: str = "in2r", *overrides: str, words: bool = False):
-    own = (*ALIKE[preset], *(("method.warmup_epochs=2",) if preset in ("in2r", "in2r/discard") else ()))
+    own = (*ALIKE[preset], *(("method.warmup_epochs=2",) if preset in ("in2r", "in2r/discard", "sce") else ()))
     where = f"checkpoint.warmups={'null' if kept is None else kept}"
     return settings(data, preset, "train.threads=1", where, *own, *overrides, words=words)
 
@@ -47,16 +51,25 @@ def test_a_warm_up_taken_over_is_that_which_was_trained(data: Path, noise: Path,
     first = start_run(tmp_path / "first", wish(data, tmp_path / "kept", "in2r", index, words=words))
     assert taken_over(first) == 0
     for preset in ALIKE:
-        short = start_run(tmp_path / preset, wish(data, tmp_path / "kept", preset, index, words=words))
+        short = start_run(
+            tmp_path / preset.replace("/", "_"), wish(data, tmp_path / "kept", preset, index, words=words)
+        )
         assert taken_over(short) == 2
         forget_that_it_was_taken_over(short)
-        whole = start_run(tmp_path / f"{preset}_whole", wish(data, None, preset, index, words=words))
+        whole = start_run(tmp_path / f"{short.path.name}_whole", wish(data, None, preset, index, words=words))
         assert_same(short.path, whole.path)
 
 
 @pytest.mark.parametrize(
     "other",
-    ["train.seed=1", "train.epochs=4", "model.image_dropout=0.1", "method.warmup_temperature=0.1", "noise.index={}"],
+    [
+        "train.seed=1",
+        "train.epochs=4",
+        "model.image_dropout=0.1",
+        "method.warmup_temperature=0.1",
+        "method.mask_same_image=true",
+        "noise.index={}",
+    ],
 )
 def test_a_run_that_begins_otherwise_trains_its_own(data: Path, tmp_path: Path, other: str) -> None:
     start_run(tmp_path / "first", wish(data, tmp_path / "kept"))
@@ -146,17 +159,21 @@ def test_a_warm_up_that_cannot_be_kept_costs_the_run_nothing(
 def test_what_differs_between_machines_belongs_to_the_identity(data: Path, tmp_path: Path) -> None:
     seen = []
 
-    def look(trainer: Trainer) -> None:
-        seen.append(warmup.identity(trainer))
+    def look(store: WarmupStore, state: RunState) -> list[dict[str, Any]]:
+        seen.append(store.identity(state))
+        return []
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("in2r.training.loop.adopt_warmup", look)
+        patch.setattr(WarmupStore, "adopt", look)
         start_run(tmp_path / "run", wish(data, None))
     assert seen[0]["computed_on"] == {
         "device": "cpu", "device_name": None, "precision": "float32", "threads": torch.get_num_threads(),
     }  # fmt: skip
     assert {"torch", "numpy", "platform", "in2r"} <= seen[0]["versions"].keys()
-    assert "path" not in seen[0]["data"]
+    settings_of_it = seen[0]["warmup"]["settings"]
+    assert {"train.seed", "data.min_count", "model.dim", "noise.oracle"} <= settings_of_it.keys()
+    moved = {"data.path", "data.vocabulary", "noise.index", "train.device", "train.threads", "train.precision"}
+    assert not moved & settings_of_it.keys()
 
 
 def test_a_warm_up_of_another_card_or_precision_is_not_taken_over(

@@ -62,10 +62,12 @@ def warmup_identity(config: RunConfig, method: Method) -> dict[str, Any] | None:
     if not epochs or loss is None:
         return None
     numbers = asdict(loss)  # type: ignore[call-overload]
+    settings = deciding(config, "learning")
+    del settings["train.precision"]  # `auto` and the name of what it comes to are the same: `computed_on` says which
     return {
         "loss": {"kind": type(loss).__name__, **numbers},
         "networks": method.networks,
-        "settings": deciding(config, "learning"),
+        "settings": settings,
     }
 
 

@@ -1,4 +1,4 @@
-"""Recall of a split: network A, network B, and their ensemble, always as three rows."""
+"""Recall of a split: one row per network, and one of their ensemble; a single network is its own ensemble."""
 
 import logging
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from in2r.models.encode import encode_images, encode_texts, side_by_side
 log = logging.getLogger(__name__)
 
 Rows = dict[str, dict[str, float]]
-"""A, B, ensemble → recalls"""
+"""network or "ensemble" → recalls"""
 
 COLLAPSED = 0.9999
 """Mean cosine above which embeddings are one vector; an untrained encoder may well stand at 0.99 and still rank."""
