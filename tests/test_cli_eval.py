@@ -70,6 +70,24 @@ def test_eval_prints_three_rows_and_the_protocol(run: Path, capsys: pytest.Captu
     assert "ORACLE" in printed
     assert "FORCED" not in printed
     assert "UNFINISHED" not in printed
+    assert "duplicates" not in printed
+
+
+def test_eval_says_how_copies_were_counted(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The captions of the second test image are those of the first."""
+    folder = make_data(tmp_path / "data")
+    captions = (folder / "test_caps.txt").read_text().splitlines()
+    (folder / "test_caps.txt").write_text("\n".join([*captions[:5], *captions[:5], *captions[10:]]) + "\n")
+    run = train(tmp_path / "run", folder, "triplet", words=True).path
+    found = (
+        "duplicates: 0 images have an identical copy, 10 captions are those of another image too; a copy of the right"
+    )
+    for asked, said in (
+        ((), "counts as right (--duplicates wrong: as wrong, as in the literature)"),
+        (("--duplicates", "wrong"), "counts as wrong, as in the literature (--duplicates right: as right)"),
+    ):
+        assert call("eval", run, *asked) == 0
+        assert f"{found} item {said}\n" in capsys.readouterr().out
 
 
 def shown(table: Table) -> str:

@@ -12,7 +12,8 @@ from in2r.data.vocabulary import PackedTokens
 from in2r.encode import encode_images, encode_texts, side_by_side
 from in2r.encoders import DualEncoder
 from in2r.errors import InputError
-from in2r.metrics import fold_mean, ranks_from_embeddings, recalls_from_ranks, split_folds
+from in2r.metrics import fold_mean, ranks_from_embeddings, recalls_from_ranks, split_copies, split_folds
+from in2r.relevance import Copies
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +30,7 @@ def evaluate_split(
     texts: Features | PackedTokens,
     device: torch.device,
     folds: int = 1,
+    copies: Copies | None = None,
 ) -> tuple[Rows, dict[str, Any]]:
     """Return recalls per row, and the health figures of the embeddings.
 
@@ -40,6 +42,7 @@ def evaluate_split(
         texts: the split's captions as the encoders take them.
         device: where to compute.
         folds: 1 = all at once; 5 = the mean over five contiguous folds (COCO 1K).
+        copies: which items are identical, so that every copy of a right item is right; None = a copy is a wrong item.
 
     Raises:
         InputError: an embedding is not finite; named by network, split and item.
@@ -61,7 +64,7 @@ def evaluate_split(
         images["ensemble"] = side_by_side([images[a], images[b]])
         captions["ensemble"] = side_by_side([captions[a], captions[b]])
     owners = torch.as_tensor(split.image_of_caption)
-    rows = {name: _recalls(images[name], captions[name], owners, folds) for name in images}
+    rows = {name: _recalls(images[name], captions[name], owners, folds, copies) for name in images}
     return rows, health
 
 
@@ -98,6 +101,8 @@ def _require_finite(what: str, embeddings: Tensor) -> None:
         raise InputError(f"{what} {int(bad.nonzero()[0])} has an embedding that is not finite")
 
 
-def _recalls(images: Tensor, captions: Tensor, owners: Tensor, folds: int) -> dict[str, float]:
+def _recalls(images: Tensor, captions: Tensor, owners: Tensor, folds: int, copies: Copies | None) -> dict[str, float]:
     parts = split_folds(images, captions, owners, folds)
-    return fold_mean([recalls_from_ranks(*ranks_from_embeddings(*part)) for part in parts])
+    inside = split_copies(copies, owners, folds)
+    ranks = (ranks_from_embeddings(*part, copies=own) for part, own in zip(parts, inside, strict=True))
+    return fold_mean([recalls_from_ranks(*found) for found in ranks])
