@@ -50,6 +50,15 @@ class Inputs:
     text_dim: int = key(
         MISSING, "dimension of the caption vectors, or the number of words in the vocabulary", low=1, high=2**24
     )
+    image_regions: int | None = key(
+        None, "regions of a training image, padding included; null = not known (a model of an older in2r)", low=1
+    )
+
+    @property
+    def image_shapes(self) -> str:
+        """The shapes in which images may be given, for messages; flat unless training images had several regions."""
+        regions, flat = f"(N, regions, {self.image_dim})", f"(N, {self.image_dim})"
+        return regions if (self.image_regions or 1) > 1 else f"{regions} or {flat}"
 
 
 def build_encoder(config: ModelConfig, inputs: Inputs, word_matrix: Tensor | None = None) -> DualEncoder:
