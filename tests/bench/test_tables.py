@@ -151,8 +151,11 @@ def test_every_part_of_the_protocol_separates() -> None:
     protocol = base["main_top1_s0"].result["protocol"]
     changes: list[dict[str, object]] = [
         {"evaluated": {**protocol["evaluated"], name: value}}
-        for name, value in (("split", "dev"), ("images", 9), ("captions", 45), ("folds", 5))
-    ]
+        for name, value in (
+            ("split", "dev"), ("images", 9), ("captions", 45), ("folds", 5),
+            ("duplicates", {"counted_as": "right", "images": 0, "captions": 2}),
+        )
+    ]  # fmt: skip
     changes += [
         {"data": {**protocol["data"], name: value}}
         for name, value in (("fingerprint", "e" * 64), ("captions_as", "words"), ("dev_rule", "ncr"))
@@ -163,6 +166,21 @@ def test_every_part_of_the_protocol_separates() -> None:
     for change in changes:
         records = {**base, "main_top1_s0": with_result(base["main_top1_s0"], **change)}
         assert len(only(grid, records).blocks) == 2, change
+
+
+def test_results_without_a_word_of_duplicates_counted_them_as_wrong() -> None:
+    grid = make_grid(seeds=[0])
+    base = records_of(grid, {"main_none_s0": 300.0, "main_top1_s0": 301.0})
+    protocol = base["main_top1_s0"].result["protocol"]
+    for counted, headings in (("wrong", 1), ("right", 2)):
+        found = {"duplicates": {"counted_as": counted, "images": 0, "captions": 2}}
+        evaluated = {**protocol["evaluated"], **found}
+        records = {**base, "main_top1_s0": with_result(base["main_top1_s0"], evaluated=evaluated)}
+        blocks = only(grid, records).blocks
+        assert len(blocks) == headings
+        assert ["copies of the right item count as right" in block.heading for block in blocks] == [False, True][
+            :headings
+        ]
 
 
 def test_seeds_of_two_protocols_have_no_mean() -> None:

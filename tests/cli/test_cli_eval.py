@@ -15,6 +15,7 @@ from rich.table import Table
 
 import in2r
 from in2r.cli import encode, evaluate, score
+from in2r.cli.main import main
 from in2r.errors import InputError
 from in2r.results import export_model
 from in2r.runs.folder import RunFolder
@@ -70,6 +71,24 @@ def test_eval_prints_three_rows_and_the_protocol(run: Path, capsys: pytest.Captu
     assert "ORACLE" in printed
     assert "FORCED" not in printed
     assert "UNFINISHED" not in printed
+    assert "duplicates" not in printed
+
+
+def test_eval_says_how_copies_were_counted(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The captions of the second test image are those of the first."""
+    folder = make_data(tmp_path / "data")
+    captions = (folder / "test_caps.txt").read_text().splitlines()
+    (folder / "test_caps.txt").write_text("\n".join([*captions[:5], *captions[:5], *captions[10:]]) + "\n")
+    run = train(tmp_path / "run", folder, "triplet", words=True).path
+    found = (
+        "duplicates: 0 images have an identical copy, 10 captions are those of another image too; a copy of the right"
+    )
+    for asked, said in (
+        ((), "counts as right (--duplicates wrong: as wrong, as in the literature)"),
+        (("--duplicates", "wrong"), "counts as wrong, as in the literature (--duplicates right: as right)"),
+    ):
+        assert call("eval", run, *asked) == 0
+        assert f"{found} item {said}\n" in capsys.readouterr().out
 
 
 def shown(table: Table) -> str:
@@ -254,6 +273,28 @@ def test_encode_refuses_and_leaves_nothing(vector_model: Path, run: Path, data: 
         call("encode", run, "--captions", data / "pairs.csv", "--out", out)
     with pytest.raises(InputError, match="--lengths belongs to --images"):
         call("encode", run, "--captions", data / "test_caps.txt", "--lengths", out, "--out", out)
+
+
+def test_encode_says_what_it_does_not_know(run: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "queries.txt").write_text("rotes Kleid\nred dog\n")
+    np.save(tmp_path / "one.npy", np.zeros((3, 8), np.float32))
+    out = tmp_path / "out.npy"
+    assert main(["encode", str(run), "--captions", str(tmp_path / "queries.txt"), "--out", str(out)]) == 0
+    assert (
+        "WARNING: captions: 50 % of the words are not in the model's vocabulary; 1 of 2 captions"
+        in capfd.readouterr().err
+    )
+    assert main(["encode", str(run), "--images", str(tmp_path / "one.npy"), "--out", str(tmp_path / "v.npy")]) == 2
+    assert "one.npy: images: shape (3, 8), but the model was trained on 3 regions: one image" in capfd.readouterr().err
+
+
+def test_eval_says_that_test_captions_are_unknown(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = make_data(tmp_path / "data")
+    (folder / "test_caps.txt").write_text("ein roter Hund\n" * 50)
+    run = train(tmp_path / "run", folder, "triplet", words=True).path
+    caplog.clear()
+    assert call("eval", run) == 0
+    assert "test captions: 100 % of the words are not in the vocabulary; 50 of 50 captions hold no known" in caplog.text
 
 
 def test_a_run_folder_is_a_model(run: Path) -> None:

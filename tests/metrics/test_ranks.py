@@ -9,12 +9,15 @@ from hypothesis import strategies as st
 
 from in2r import metrics
 from in2r.metrics import (
+    Copies,
     chance_recalls,
+    count_copies,
     fold_mean,
     ranks_from_embeddings,
     ranks_from_similarity,
     recall_at_k,
     recalls_from_ranks,
+    split_copies,
     split_folds,
 )
 
@@ -287,6 +290,142 @@ def test_whole_numbers_and_half_precision_are_similarities_too():
         i2t, t2i = ranks_from_similarity(values, [0, 1])
         assert i2t.tolist() == [0, 1]
         assert t2i.tolist() == [0, 0]
+
+
+# Copies
+
+
+def brute_force_ranks_with_copies(sims, owner, copies):
+    """The definition, item by item: right is what a pair says of a copy of the image and a copy of the caption."""
+    images, captions = sims.shape
+    stored = {(copies.images[owner[c]], copies.captions[c]) for c in range(captions)}
+    right = [[(copies.images[i], copies.captions[c]) in stored for c in range(captions)] for i in range(images)]
+    i2t, t2i = [], []
+    for i in range(images):
+        best = max((sims[i, c] for c in range(captions) if right[i][c]), default=None)
+        wrong = [sims[i, c] for c in range(captions) if not right[i][c]]
+        i2t.append(-1 if best is None else sum(w >= best for w in wrong))
+    for c in range(captions):
+        best = max(sims[i, c] for i in range(images) if right[i][c])
+        t2i.append(sum(sims[i, c] >= best for i in range(images) if not right[i][c]))
+    return i2t, t2i
+
+
+@st.composite
+def copied_similarities(draw):
+    """Distinct images × captions, each stored once to several times, in any order and under any numbers."""
+    sims, _ = draw(ragged_similarities())
+    generator = np.random.default_rng(draw(st.integers(0, 10**6)))
+    names = [generator.permutation(100)[:count] - 50 for count in sims.shape]
+    images, captions = (
+        generator.integers(0, count, generator.integers(1, 3 * count, endpoint=True)) for count in sims.shape
+    )
+    owner = generator.integers(0, len(images), len(captions))
+    return sims[np.ix_(images, captions)], owner, Copies(names[0][images], names[1][captions])
+
+
+@settings(max_examples=200, deadline=None)
+@given(copied_similarities(), st.integers(1, 3), st.integers(1, 5))
+def test_ranks_with_copies_equal_the_definition(case, tile_images, tile_captions):
+    sims, owner, copies = case
+    expected = brute_force_ranks_with_copies(sims, owner, copies)
+    assert tuple(r.tolist() for r in ranks_from_similarity(sims, owner, copies=copies)) == expected
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(metrics, "TILE_IMAGES", tile_images)
+        patch.setattr(metrics, "TILE_CAPTIONS", tile_captions)
+        for values in (torch.from_numpy(sims), sims.astype(np.float32)):
+            assert tuple(r.tolist() for r in ranks_from_similarity(values, owner, copies=copies)) == expected
+        _, first = np.unique(copies.images, return_inverse=True)
+        axes = np.eye(len(sims), dtype=np.float32)[first]  # copies of an image are one vector
+        texts = np.stack([sims[np.flatnonzero(first == k)[0]] for k in range(first.max() + 1)], axis=1)
+        texts = np.pad(texts, ((0, 0), (0, len(sims) - texts.shape[1]))).astype(np.float32)
+        assert tuple(r.tolist() for r in ranks_from_embeddings(axes, texts, owner, copies=copies)) == expected
+
+
+@settings(max_examples=100, deadline=None)
+@given(copied_similarities())
+def test_copies_only_ever_help_and_chance_knows_them(case):
+    sims, owner, copies = case
+    for plain, found in zip(
+        ranks_from_similarity(sims, owner), ranks_from_similarity(sims, owner, copies=copies), strict=True
+    ):
+        assert (found <= plain)[plain >= 0].all()
+    nothing = Copies(np.arange(len(sims)), np.arange(len(owner)))
+    assert chance_recalls(owner, len(sims), nothing) == chance_recalls(owner, len(sims))
+    plain, found = (recall_at_k(sims, owner, copies=given) for given in (None, nothing))
+    assert plain == found
+    counts = count_copies(owner, len(sims), copies)
+    if not any(counts.values()):
+        assert recall_at_k(sims, owner, copies=copies) == plain
+
+
+def test_every_pair_stored_twice():
+    """A perfect model has R@1 = 0 where a copy of the right item is wrong, and 100 where it is right."""
+    e = np.eye(4)[[0, 1, 2, 3] * 2]
+    owner, copies = np.arange(8), Copies(np.arange(8) % 4, np.arange(8) % 4)
+    wrong, right = (recall_at_k(e @ e.T, owner, copies=given) for given in (None, copies))
+    assert wrong["i2t_r1"] == wrong["t2i_r1"] == 0
+    assert right["i2t_r1"] == right["t2i_r1"] == 100
+    assert [r.tolist() for r in ranks_from_embeddings(e, e, owner)] == [[1] * 8] * 2
+    assert [r.tolist() for r in ranks_from_embeddings(e, e, owner, copies=copies)] == [[0] * 8] * 2
+    assert count_copies(owner, 8, copies) == {"images": 8, "captions": 8}
+    assert chance_recalls(owner, 8, copies)["t2i_r1"] == pytest.approx(25)  # two of eight are right
+
+
+def test_copies_by_hand():
+    """Images 0 and 1 are identical; caption 2, of image 2, reads as caption 0; caption 3 is a second one of image 2."""
+    owner, copies = np.array([0, 1, 2, 2]), Copies(np.array([0, 0, 1]), np.array([5, 6, 5, 7]))
+    sims = np.array(
+        [
+            [0.2, 0.1, 0.2, 0.9],  # right: 0, 1, 2; only caption 3 is before them
+            [0.2, 0.1, 0.2, 0.9],
+            [0.3, 0.8, 0.3, 0.4],  # right: 0, 2, 3; only caption 1 is before them
+        ]
+    )
+    i2t, t2i = ranks_from_similarity(sims, owner, copies=copies)
+    assert i2t.tolist() == [1, 1, 1]
+    # caption 1 belongs to images 0 and 1, caption 3 to image 2: a wrong image that is stored twice counts twice
+    assert t2i.tolist() == [0, 1, 0, 2]
+    assert count_copies(owner, 3, copies) == {"images": 2, "captions": 2}
+    within = Copies(np.arange(3), np.array([0, 1, 2, 2]))  # both captions of image 2: each is right for it anyway
+    assert count_copies(owner, 3, within) == {"images": 0, "captions": 0}
+
+
+def test_copies_of_most_items_take_no_more_memory():
+    """Right pairs are kept of distinct items: a thousand images under one caption are no million of pairs."""
+    owner, one = np.arange(1000), np.zeros(1000, np.int64)
+    v = np.full((1000, 2), 0.5)
+    i2t, t2i = ranks_from_embeddings(v, v, owner, copies=Copies(owner, one))
+    assert (i2t == 0).all()
+    assert (t2i == 0).all()
+    i2t, t2i = ranks_from_embeddings(v, v, owner, copies=Copies(one, owner))
+    assert (i2t == 0).all()
+    assert (t2i == 0).all()
+
+
+def test_copies_are_looked_for_within_a_fold():
+    owner, copies = np.arange(4), Copies(np.array([0, 1, 0, 0]), np.array([3, 4, 3, 5]))
+    parts = split_copies(copies, owner, 2)
+    assert [[part.images.tolist(), part.captions.tolist()] for part in parts if part] == [
+        [[0, 1], [3, 4]],
+        [[0, 0], [3, 5]],
+    ]
+    assert split_copies(None, owner, 3) == [None, None, None]
+
+
+@pytest.mark.parametrize(
+    ("copies", "fault"),
+    [
+        (Copies(np.arange(3), np.arange(2)), r"copies of images: shape \(3,\), dtype int64; expected \(2,\) integers"),
+        (
+            Copies(np.arange(2), np.arange(2.0)),
+            r"copies of captions: shape \(2,\), dtype float64; expected \(2,\) integ",
+        ),
+    ],
+)
+def test_copies_that_do_not_fit_are_refused(copies, fault):
+    with pytest.raises(ValueError, match=fault):
+        recall_at_k(np.eye(2), [0, 1], copies=copies)
 
 
 # Chance

@@ -215,6 +215,56 @@ def test_empty_captions_are_said(words: Path, caplog: pytest.LogCaptureFixture) 
     assert "2 of 3 hold no word, the first is item 1" in caplog.text
 
 
+def test_unknown_words_are_said(words: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Six of the seven words are unknown, and two captions have no other: their vectors are equal."""
+    with caplog.at_level(logging.WARNING):
+        vectors = load(words).encode_captions(["a zxcv", "zxcv", "rotes Kleid", "", "schwarzes Hemd"])
+    np.testing.assert_array_equal(vectors[2], vectors[4])
+    assert caplog.messages[0] == (
+        "captions: 85.7 % of the words are not in the model's vocabulary; 3 of 5 captions hold no known word, the "
+        "first is item 1: their vectors depend on the number of their words only"
+    )
+    caplog.clear()
+    load(words).encode_captions(["two cats sit on a blue mat"])  # one of seven
+    assert not caplog.messages
+
+
+@pytest.mark.parametrize("kind", ["regions", "linear"])
+def test_images_need_the_batch_axis_where_they_have_regions(tmp_path: Path, kind: str) -> None:
+    save(tmp_path / "m", Inputs(8, "vectors", 6, 3), image=kind)
+    model, one = load(tmp_path / "m"), images(1)
+    with pytest.raises(InputError) as caught:
+        model.encode_images(one[0])
+    assert str(caught.value) == (
+        "images: shape (3, 8), but the model was trained on 3 regions: one image of 3 regions is (1, 3, 8), 3 images "
+        "of one vector are (3, 1, 8)"
+    )
+    with pytest.raises(InputError, match=r"images: shape \(3, 7\); expected \(N, regions, 8\)$"):
+        model.encode_images(one[0, :, :7])
+    assert model.encode_images(one).shape == (1, 8)
+    assert model.encode_images(images(4)[:, :1]).shape == (4, 8)
+
+
+def test_flat_images_are_taken_from_a_model_of_one_region_and_said_where_that_is_not_known(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    flat = images(5)[:, 0]
+    for regions, said in (
+        (1, []),
+        (
+            None,
+            [
+                "images: shape (5, 8) is read as 5 images of one vector; one image of 5 regions "
+                "is (1, 5, 8), 5 images of one vector are (5, 1, 8)"
+            ],
+        ),
+    ):
+        save(tmp_path / "m", Inputs(8, "vectors", 6, regions))
+        caplog.clear()
+        assert load(tmp_path / "m").encode_images(flat).shape == (5, 8)
+        assert caplog.messages == said
+
+
 def test_folder_holds_weights_words_settings_and_card(words: Path) -> None:
     assert sorted(path.name for path in words.iterdir()) == [
         "README.md",

@@ -261,6 +261,11 @@ def test_missing_cells_are_counted(tmp_path: Path) -> None:
     [
         ("evaluated", {"folds": 5}, "folds 1 and 5"),
         ("evaluated", {"split": "dev"}, "split dev and test"),
+        (
+            "evaluated",
+            {"duplicates": {"counted_as": "right", "images": 2, "captions": 0}},
+            "duplicates right and wrong",
+        ),
         ("data", {"fingerprint": "b"}, "fingerprint a+ and b"),
         ("noise", {"sha256": "other"}, "noise index of seed 0 .*other"),
         ("noise", {"level": "image"}, "noise level caption and image"),

@@ -15,7 +15,7 @@ import torch
 
 import in2r
 from in2r.errors import InputError
-from in2r.metrics import auroc, recall_at_k
+from in2r.metrics import Copies, auroc, recall_at_k
 from in2r.results import evaluate, evaluate_run, export_model, score_run, scores
 from in2r.runs.checkpoints import checkpoints
 from in2r.runs.folder import RunFolder
@@ -85,6 +85,53 @@ def test_folds_are_the_mean_over_parts(triplet_run: Path, data: Path) -> None:
     assert (triplet_run / "result_test_5fold.json").is_file()
     with pytest.raises(InputError, match="test: folds=6 of 10 images; a fold needs two images or more"):
         evaluate_run(triplet_run, folds=6)
+
+
+def test_copies_of_the_right_item_count_as_asked(data: Path, tmp_path: Path) -> None:
+    """Every test pair is stored twice: R@1 is that of the pairs once, or 0 where copies are wrong."""
+    twice = Path(shutil.copytree(data, tmp_path / "twice"))
+    for name in ("ims", "vecs"):
+        np.save(twice / f"test_{name}.npy", np.concatenate(2 * [np.load(data / f"test_{name}.npy")]))
+    (twice / "test_caps.txt").write_text(2 * (data / "test_caps.txt").read_text())
+    run = train(tmp_path / "run", twice, "triplet").path
+    once = similarity(run, data, "ensemble")
+    expected = recall_at_k(once, OWN, tolerance=1e-6)
+    owner, copies = np.repeat(np.arange(20), 5), Copies(np.arange(20) % 10, np.arange(100) % 50)
+    right = evaluate_run(run)
+    assert right["rows"]["ensemble"] == pytest.approx(
+        recall_at_k(np.tile(once, (2, 2)), owner, tolerance=1e-6, copies=copies)
+    )
+    for name in ("i2t_r1", "t2i_r1"):
+        assert right["rows"]["ensemble"][name] == pytest.approx(expected[name])
+        assert expected[name] > 0
+    assert right["chance"]["t2i_r1"] == pytest.approx(10)
+    assert right["protocol"]["evaluated"]["duplicates"] == {"counted_as": "right", "images": 20, "captions": 100}
+    wrong = evaluate_run(run, duplicates="wrong")
+    assert wrong["rows"]["ensemble"]["i2t_r1"] == wrong["rows"]["ensemble"]["t2i_r1"] == 0
+    assert wrong["chance"]["t2i_r1"] == pytest.approx(5)
+    assert wrong["protocol"]["evaluated"]["duplicates"] == {"counted_as": "wrong", "images": 20, "captions": 100}
+    # each half is a fold of its own: no copy is left within it
+    assert evaluate_run(run, folds=2)["rows"] == evaluate_run(run, folds=2, duplicates="wrong")["rows"]
+    with pytest.raises(InputError, match="`duplicates` must be one of auto, right, wrong, got 'ignore'"):
+        evaluate_run(run, duplicates="ignore")
+
+
+def test_few_copies_count_as_in_the_literature_unless_asked(triplet_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two of 50 captions have copies: at most 5 %, and no figure of the field's data sets moves."""
+    for copied, share in ((2, "wrong"), (3, "right")):
+        same = Copies(np.arange(10), np.where(np.isin(np.arange(50), [0, 5, 10][:copied]), 0, np.arange(50)))
+        monkeypatch.setattr(evaluate, "find_copies", lambda images, captions, same=same: same)
+        found = {
+            asked: evaluate_run(triplet_run, duplicates=asked)["protocol"]["evaluated"]["duplicates"]
+            for asked in ("auto", "right", "wrong")
+        }
+        assert [entry["counted_as"] for entry in found.values()] == [share, "right", "wrong"]
+        assert all(entry["captions"] == copied for entry in found.values())
+
+
+def test_without_copies_both_ways_of_counting_are_the_literature_s(triplet_run: Path) -> None:
+    duplicates = {"counted_as": "wrong", "images": 0, "captions": 0}
+    assert evaluate_run(triplet_run)["protocol"]["evaluated"]["duplicates"] == duplicates
 
 
 def test_result_file_says_what_its_figures_mean(triplet_run: Path, noise: Path) -> None:

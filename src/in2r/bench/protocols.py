@@ -24,7 +24,10 @@ RESULT = {
             "created": str, "versions": {str: str}, "device": str, "device_name": (str, None), "threads": int,
         },
         "date": str,
-        "evaluated": {"split": str, "images": int, "captions": int, "folds": int, "tie_rule": str},
+        "evaluated": {
+            "split": str, "images": int, "captions": int, "folds": int, "tie_rule": str,
+            "duplicates?": {"counted_as": str, "images": int, "captions": int},
+        },
     },
 }  # fmt: skip
 """The form of a result, as far as tables and figures read it; see `form.require_form`."""
@@ -44,6 +47,8 @@ def shared_protocol(protocol: Mapping[str, Any]) -> dict[str, Any]:
         "noise_level": None if noise is None else noise["level"],
         "noise_ratio": ratio,
         **{name: evaluated[name] for name in ("split", "images", "captions", "folds", "tie_rule")},
+        # an older in2r knew one way of counting only
+        "duplicates": evaluated.get("duplicates", {"counted_as": "wrong"})["counted_as"],
         "selection": protocol["selection"]["rule"],
         **{
             name: data[name]
@@ -86,11 +91,12 @@ def describe(protocols: Mapping[int, Mapping[str, Any]]) -> str:
     folds = "all at once" if shared["folds"] == 1 else f"mean of {shared['folds']} folds"
     vectors = f" ({shared['caption_vectors']})" if shared["caption_vectors"] else ""
     trained = shared["fingerprint_in_training"]
+    copies = ", copies of the right item count as right" if shared["duplicates"] == "right" else ""
     other = "" if trained == shared["fingerprint"] else f", TRAINED ON OTHER DATA {trained[:12]}"
     return "; ".join(
         [
             _noise({seed: protocols[seed] for seed in seeds}),
-            f"{shared['split']} split, {shared['images']:,} images, {shared['captions']:,} captions, {folds}",
+            f"{shared['split']} split, {shared['images']:,} images, {shared['captions']:,} captions, {folds}{copies}",
             f"data {first['data']['path']} {shared['fingerprint'][:12]}{other}",
             f"captions as {shared['captions_as']}{vectors}",
             f"dev rule {shared['dev_rule']}",

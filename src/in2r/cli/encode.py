@@ -22,8 +22,9 @@ examples:
                                       a model trained on caption vectors
 
 The vectors are float32 with unit norm: images @ captions.T are the
-similarities. Large files are read and written in blocks; a result is there as a
-whole or not at all.
+similarities. A warning says when many words are not in the model's vocabulary.
+Large files are read and written in blocks; a result is there as a whole or not
+at all.
 """
 
 
@@ -37,7 +38,9 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     )
     parser.add_argument("model", metavar="MODEL", help="a model folder or a run folder")
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--images", type=Path, metavar="NPY", help="features (N, regions, dim) or (N, dim)")
+    what.add_argument(
+        "--images", type=Path, metavar="NPY", help="features (N, regions, dim); or (N, dim), if so in training"
+    )
     what.add_argument(
         "--captions", type=Path, metavar="TXT|NPY", help="captions, one a line, or their vectors (N, dim)"
     )

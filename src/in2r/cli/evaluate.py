@@ -38,6 +38,13 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     parser.add_argument("folder", metavar="RUN", help="the run folder")
     parser.add_argument("--split", default="test", choices=("test", "dev"), help="default: test")
     parser.add_argument("--folds", type=int, default=1, metavar="N", help="mean over N folds (COCO 1K: 5); default: 1")
+    parser.add_argument(
+        "--duplicates",
+        default="auto",
+        choices=("auto", "right", "wrong"),
+        help="an identical copy of the right item counts as right, or as wrong as in the literature; "
+        "default: right where more than 5 %% of the images or captions have copies",
+    )
     parser.add_argument("--device", help="auto, cpu, cuda, mps; default: the run's")
     parser.add_argument("--force", action="store_true", help="go on although the data or the noise index have changed")
     parser.add_argument("--unfinished", action="store_true", help="take the best epoch so far of an unfinished run")
@@ -49,7 +56,13 @@ def run(args: argparse.Namespace) -> int:
     from in2r.results import evaluate_run
 
     result = evaluate_run(
-        args.folder, args.split, args.folds, device=args.device, force=args.force, unfinished=args.unfinished
+        args.folder,
+        args.split,
+        args.folds,
+        duplicates=args.duplicates,
+        device=args.device,
+        force=args.force,
+        unfinished=args.unfinished,
     )
     console = Console()
     console.print(result_table(result, RECALLS), "", result_table(result, RANKS), "")
@@ -87,7 +100,22 @@ def protocol_lines(protocol: dict[str, Any]) -> list[str]:
         f"{protocol['method']}, seed {protocol['seed']}, epoch {selection['epoch']} of {protocol['epochs']} "
         f"(dev rSum {selection['dev_rsum']:.1f}); {evaluated['tie_rule']}",
     ]
-    return lines + reservations(protocol)
+    return lines + duplicate_lines(evaluated["duplicates"]) + reservations(protocol)
+
+
+def duplicate_lines(found: dict[str, Any]) -> list[str]:
+    """Say how many items have an identical copy, and what it counts as; nothing where none has."""
+    if not found["images"] and not found["captions"]:
+        return []
+    counted = (
+        "right (--duplicates wrong: as wrong, as in the literature)"
+        if found["counted_as"] == "right"
+        else "wrong, as in the literature (--duplicates right: as right)"
+    )
+    return [
+        f"duplicates: {found['images']:,} images have an identical copy, {found['captions']:,} captions are those of "
+        f"another image too; a copy of the right item counts as {counted}"
+    ]
 
 
 def reservations(protocol: dict[str, Any]) -> list[str]:

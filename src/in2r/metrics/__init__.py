@@ -11,20 +11,25 @@ from in2r.metrics.ranks import (
     ranks_from_similarity,
     recall_at_k,
     recalls_from_ranks,
+    split_copies,
     split_folds,
 )
+from in2r.metrics.relevance import Copies, count_copies
 
 __all__ = [
     "SAME_SIMILARITY",
     "TILE_CAPTIONS",
     "TILE_IMAGES",
+    "Copies",
     "auroc",
     "chance_recalls",
+    "count_copies",
     "fold_mean",
     "precision_recall",
     "ranks_from_embeddings",
     "ranks_from_similarity",
     "recall_at_k",
     "recalls_from_ranks",
+    "split_copies",
     "split_folds",
 ]

@@ -6,22 +6,27 @@ Tie rule: a tie counts against us. The rank is the number of wrong items whose s
 the best right item, so it depends neither on the order of the items nor on the sort, and a collapsed model,
 whose similarities are all equal, gets the worst ranks instead of arbitrary ones.
 
+Copies: which items are right is what the stored pairs say, and a copy of the right item is a wrong one, as the
+literature counts. Where `copies` says which items are identical, every copy of a right item is right; a wrong item
+counts as often as it is stored.
+
 i2t: image → texts (the papers' text retrieval), best of the image's captions. t2i: text → images.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from typing import TypeVar, cast
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-Ints = NDArray[np.int64]
-Array = NDArray[np.floating] | Tensor
+from in2r.metrics.relevance import Copies, Ints, Tile, checked_owner, count_wrong, find_relevance
 
-Tile = tuple[slice, slice, Tensor]
-"""rows, columns, and the similarities (R, C) there"""
+Array = NDArray[np.floating] | Tensor
+Images = TypeVar("Images", bound=Array | Ints)
+Captions = TypeVar("Captions", bound=Array | Ints)
 
 # Tiles keep memory at some tens of MB for any number of items, and stay in the cache while they are counted.
 TILE_IMAGES = 256
@@ -30,7 +35,9 @@ TILE_CAPTIONS = 4096
 SAME_SIMILARITY = 1e-6
 
 
-def recall_at_k(similarity: Array, image_of_caption: ArrayLike, tolerance: float = 0.0) -> dict[str, float]:
+def recall_at_k(
+    similarity: Array, image_of_caption: ArrayLike, tolerance: float = 0.0, copies: Copies | None = None
+) -> dict[str, float]:
     """Recalls, median and mean ranks and rSum of a similarity matrix, both directions.
 
     Args:
@@ -38,6 +45,8 @@ def recall_at_k(similarity: Array, image_of_caption: ArrayLike, tolerance: float
         image_of_caption: (C,) the right image of each caption, in 0..N-1; images may own any number of
             captions.
         tolerance: a wrong item that is less similar by no more than this still counts as tied.
+        copies: which images and captions are identical; every copy of a right item is then right, and the similarities
+            of the first copy stand for all. None = each item is taken as one of its own.
 
     Returns:
         `i2t_r1`, `i2t_r5`, `i2t_r10` (percent), `i2t_medr`, `i2t_meanr` (1-based; the median of an even
@@ -47,19 +56,21 @@ def recall_at_k(similarity: Array, image_of_caption: ArrayLike, tolerance: float
     Raises:
         ValueError: for shapes that do not fit, an image index out of range, no captions, or NaN.
     """
-    return recalls_from_ranks(*ranks_from_similarity(similarity, image_of_caption, tolerance))
+    return recalls_from_ranks(*ranks_from_similarity(similarity, image_of_caption, tolerance, copies))
 
 
-def ranks_from_similarity(similarity: Array, image_of_caption: ArrayLike, tolerance: float = 0.0) -> tuple[Ints, Ints]:
+def ranks_from_similarity(
+    similarity: Array, image_of_caption: ArrayLike, tolerance: float = 0.0, copies: Copies | None = None
+) -> tuple[Ints, Ints]:
     """Ranks of a similarity matrix; arguments and errors as in `recall_at_k`.
 
     Returns:
-        i2t ranks (N,), -1 for an image without captions, and t2i ranks (C,), all 0-based.
+        i2t ranks (N,), -1 for an image without a right caption, and t2i ranks (C,), all 0-based.
     """
     if similarity.ndim != 2:
         raise ValueError(f"similarity must be images × captions, got shape {tuple(similarity.shape)}")
-    images, captions = similarity.shape
-    owner = _checked_owner(image_of_caption, images, captions)
+    right = find_relevance(checked_owner(image_of_caption, *similarity.shape), len(similarity), copies)
+    images, captions = right.images, right.captions
 
     def numbers(values: Array) -> Tensor:
         values = _tensor(values)
@@ -69,13 +80,14 @@ def ranks_from_similarity(similarity: Array, image_of_caption: ArrayLike, tolera
         return values
 
     def tiles() -> Iterator[Tile]:
-        for columns in _slices(captions, TILE_CAPTIONS):
-            for rows in _slices(images, TILE_IMAGES):
-                yield rows, columns, numbers(similarity[rows, columns])
+        for columns in _slices(len(captions), TILE_CAPTIONS):
+            for rows in _slices(len(images), TILE_IMAGES):
+                yield rows, columns, numbers(similarity[images.at(rows)][:, captions.at(columns)])
 
-    parts = _slices(captions, TILE_CAPTIONS)
-    own = torch.cat([numbers(similarity[owner[part], np.arange(part.start, part.stop)]) for part in parts])
-    return _count(tiles(), own, owner, images, tolerance)
+    image, caption = images.first[right.image], captions.first[right.caption]
+    parts = _slices(len(image), TILE_CAPTIONS)
+    own = torch.cat([numbers(similarity[image[part], caption[part]]) for part in parts])
+    return count_wrong(tiles(), own, right, tolerance)
 
 
 def ranks_from_embeddings(
@@ -83,6 +95,7 @@ def ranks_from_embeddings(
     captions: Array,
     image_of_caption: ArrayLike,
     tolerance: float = SAME_SIMILARITY,
+    copies: Copies | None = None,
 ) -> tuple[Ints, Ints]:
     """Ranks by dot product, without ever holding the similarity matrix.
 
@@ -96,9 +109,10 @@ def ranks_from_embeddings(
         image_of_caption: (C,) the right image of each caption, in 0..N-1.
         tolerance: a wrong item that is less similar by no more than this still counts as tied; the default is
             the rounding of float32 embeddings, so identical items tie even if encoded in different batches.
+        copies: as in `recall_at_k`.
 
     Returns:
-        i2t ranks (N,), -1 for an image without captions, and t2i ranks (C,), all 0-based.
+        i2t ranks (N,), -1 for an image without a right caption, and t2i ranks (C,), all 0-based.
 
     Raises:
         ValueError: for shapes that do not fit, an image index out of range, no captions, or an embedding that
@@ -107,21 +121,22 @@ def ranks_from_embeddings(
     v, u = _tensor(images), _tensor(captions)
     if v.ndim != 2 or u.ndim != 2 or v.shape[1] != u.shape[1]:
         raise ValueError(f"images {tuple(v.shape)} and captions {tuple(u.shape)} must be (N, D) and (C, D)")
-    owner = _checked_owner(image_of_caption, len(v), len(u))
+    right = find_relevance(checked_owner(image_of_caption, len(v), len(u)), len(v), copies)
     for name, values in (("image", v), ("caption", u)):
         finite = torch.isfinite(values.amax(dim=1)) & torch.isfinite(values.amin(dim=1))  # NaN is both
         if not finite.all():
             raise ValueError(f"embedding of {name} {int((~finite).nonzero()[0])} is not finite")
-    parts = _slices(len(u), TILE_IMAGES)  # small enough for the cache
-    own = torch.cat([(v[owner[part]].double() * u[part].double()).sum(dim=1) for part in parts])
+    image, caption = right.images.first[right.image], right.captions.first[right.caption]
+    parts = _slices(len(image), TILE_IMAGES)  # small enough for the cache
+    own = torch.cat([(v[image[part]].double() * u[caption[part]].double()).sum(dim=1) for part in parts])
 
     def tiles() -> Iterator[Tile]:
-        for columns in _slices(len(u), TILE_CAPTIONS):
-            texts = u[columns].double().T
-            for rows in _slices(len(v), TILE_IMAGES):
-                yield rows, columns, v[rows].double() @ texts  # autocast leaves float64 alone
+        for columns in _slices(len(right.captions), TILE_CAPTIONS):
+            texts = u[right.captions.at(columns)].double().T
+            for rows in _slices(len(right.images), TILE_IMAGES):
+                yield rows, columns, v[right.images.at(rows)].double() @ texts  # autocast leaves float64 alone
 
-    return _count(tiles(), own, owner, len(v), tolerance)
+    return count_wrong(tiles(), own, right, tolerance)
 
 
 def recalls_from_ranks(i2t: Ints, t2i: Ints) -> dict[str, float]:
@@ -136,27 +151,29 @@ def recalls_from_ranks(i2t: Ints, t2i: Ints) -> dict[str, float]:
     return result
 
 
-def chance_recalls(image_of_caption: ArrayLike, images: int) -> dict[str, float]:
+def chance_recalls(image_of_caption: ArrayLike, images: int, copies: Copies | None = None) -> dict[str, float]:
     """Return the recalls that a random order is expected to have, in percent, and their rsum.
 
-    A caption finds its one image among the first k of N with probability k / N; an image with c captions among M
-    finds one of them with probability 1 - Π_{j<k} (M - c - j) / (M - j). As in `recall_at_k`, an image without
-    captions is a candidate and no query.
+    A query with r right items among n candidates finds one of them among the first k with probability
+    1 - Π_{j<k} (n - r - j) / (n - j). As in `recall_at_k`, an image without captions is a candidate and no query.
 
     Args:
-        image_of_caption: (M,) int64, the image of each caption.
+        image_of_caption: (C,) int64, the image of each caption.
         images: N.
+        copies: as in `recall_at_k`.
     """
     owner = np.asarray(image_of_caption)
-    own = np.bincount(owner).astype(np.float64)
-    own = own[own > 0]
+    right_captions, right_images = find_relevance(owner, images, copies).counts()
     found = {}
-    for k in (1, 5, 10):
-        missed = np.ones(len(own))
-        for drawn in range(min(k, len(owner))):
-            missed *= np.maximum(len(owner) - own - drawn, 0) / (len(owner) - drawn)
-        found[f"i2t_r{k}"] = float(100 * (1 - missed).mean())
-    found |= {f"t2i_r{k}": 100 * min(k, images) / images for k in (1, 5, 10)}
+    for direction, right, candidates in (
+        ("i2t", right_captions[right_captions > 0], len(owner)),
+        ("t2i", right_images, images),
+    ):
+        for k in (1, 5, 10):
+            missed = np.ones(len(right))
+            for drawn in range(min(k, candidates)):
+                missed *= np.maximum(candidates - right - drawn, 0) / (candidates - drawn)
+            found[f"{direction}_r{k}"] = float(100 * (1 - missed).mean())
     return {**found, "rsum": _rsum(found)}
 
 
@@ -168,8 +185,8 @@ def fold_mean(folds: Sequence[dict[str, float]]) -> dict[str, float]:
 
 
 def split_folds(
-    images: Array, captions: Array, image_of_caption: ArrayLike, folds: int
-) -> Iterator[tuple[Array, Array, Ints]]:
+    images: Images, captions: Captions, image_of_caption: ArrayLike, folds: int
+) -> Iterator[tuple[Images, Captions, Ints]]:
     """Yield contiguous folds as (images, captions, image_of_caption), the last one counted within the fold.
 
     Args:
@@ -181,58 +198,20 @@ def split_folds(
     Raises:
         ValueError: for fewer images than folds, or as in `recall_at_k`.
     """
-    owner = _checked_owner(image_of_caption, len(images), len(captions))
+    owner = checked_owner(image_of_caption, len(images), len(captions))
     if not 1 <= folds <= len(images):
         raise ValueError(f"cannot make {folds} folds of {len(images)} images")
     borders = np.linspace(0, len(images), folds + 1).astype(np.int64)
     for start, stop in pairwise(borders):
         inside = np.flatnonzero((owner >= start) & (owner < stop))
-        yield images[start:stop], captions[inside], owner[inside] - start
+        yield cast(Images, images[start:stop]), cast(Captions, captions[inside]), owner[inside] - start
 
 
-def _count(tiles: Iterable[Tile], own: Tensor, owner: Ints, images: int, tolerance: float) -> tuple[Ints, Ints]:
-    """Count the wrong items at or above the right one, for both directions in one pass over the tiles.
-
-    All items are counted, and the image's own captions are taken off at the end: no tile has to be masked.
-    `own` (C,) holds the similarities of the right pairs, in the tiles' float type.
-    """
-    column_owner = torch.from_numpy(owner).to(own.device)
-    exact = own.double()
-    best = exact.new_full((images,), float("-inf")).scatter_reduce(0, column_owner, exact, reduce="amax")
-    row_bound, column_bound = (_rounded_up(right - tolerance, own.dtype) for right in (best, exact))
-    i2t, t2i = exact.new_zeros(images), exact.new_zeros(len(owner))
-    right = own.clone()  # as the tiles have it: a product may differ from `own` by rounding
-    buffer = own.new_empty(min(images, TILE_IMAGES), min(len(owner), TILE_CAPTIONS))
-    for rows, columns, sims in tiles:
-        above = buffer[: len(sims), : sims.shape[1]]  # 0 or 1 as floats: compared and summed much faster than bools
-        i2t[rows] += torch.ge(sims, row_bound[rows, None], out=above).sum(dim=1)
-        t2i[columns] += torch.ge(sims, column_bound[columns], out=above).sum(dim=0)
-        place = column_owner[columns] - rows.start
-        inside = place.clamp(0, len(sims) - 1)
-        right[columns] = torch.where(place == inside, sims.gather(0, inside[None])[0], right[columns])
-    own_above = np.bincount(owner, (right >= row_bound[column_owner]).cpu().numpy(), images)
-    t2i -= (right >= column_bound).double()
-    i2t_ranks = np.where(np.bincount(owner, minlength=images) > 0, i2t.cpu().numpy() - own_above, -1)
-    return i2t_ranks.astype(np.int64), t2i.cpu().numpy().astype(np.int64)
-
-
-def _rounded_up(bound: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return the smallest numbers of `dtype` that are not below the float64 bounds: the same items are above."""
-    rounded = bound.to(dtype)
-    return torch.where(rounded < bound, rounded.nextafter(rounded.new_tensor(float("inf"))), rounded)
-
-
-def _checked_owner(image_of_caption: ArrayLike, images: int, captions: int) -> Ints:
-    given = np.asarray(image_of_caption)
-    if len(given) and given.dtype.kind not in "iu":
-        raise ValueError(f"image_of_caption is {given.dtype}, expected integers")
-    owner = given.astype(np.int64)
-    if owner.shape != (captions,) or captions == 0:
-        raise ValueError(f"image_of_caption has shape {owner.shape}, expected ({captions},), at least one")
-    bad = np.flatnonzero((owner < 0) | (owner >= images))
-    if len(bad):
-        raise ValueError(f"image_of_caption[{bad[0]}] is {owner[bad[0]]}, expected 0..{images - 1}")
-    return owner
+def split_copies(copies: Copies | None, image_of_caption: ArrayLike, folds: int) -> list[Copies | None]:
+    """Return which items are identical within each fold of `split_folds`; None for each where copies is None."""
+    if copies is None:
+        return [None] * folds
+    return [Copies(*part[:2]) for part in split_folds(copies.images, copies.captions, image_of_caption, folds)]
 
 
 def _tensor(values: Array) -> Tensor:

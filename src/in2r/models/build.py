@@ -76,7 +76,15 @@ class Inputs:
     text_dim: int = key(
         MISSING, "dimension of the caption vectors, or the number of words in the vocabulary", low=1, high=2**24
     )
-    regions: int | None = key(None, "places for regions per image; what `sgr` needs to know", low=1, high=2**24)
+    regions: int | None = key(
+        None, "regions of a training image, padding included; null = not known; `sgr` needs it", low=1, high=2**24
+    )
+
+    @property
+    def image_shapes(self) -> str:
+        """The shapes in which images may be given, for messages; flat unless training images had several regions."""
+        regions, flat = f"(N, regions, {self.image_dim})", f"(N, {self.image_dim})"
+        return regions if (self.regions or 1) > 1 else f"{regions} or {flat}"
 
 
 def build_backbone(config: ModelConfig, inputs: Inputs, word_matrix: Tensor | None = None) -> Backbone:

@@ -63,19 +63,20 @@ class RetrievalModel:
         """Return the vectors (N, dim) float32 of images; each is the same in any batch and order.
 
         Args:
-            features: array or tensor (N, regions, d), or (N, d) for one vector per image; a memory-mapped
-                array is read block by block.
+            features: array or tensor (N, regions, d), or (N, d) for one vector per image, where the model was trained
+                on such; one image is (1, regions, d). A memory-mapped array is read block by block.
             lengths: (N,) integers in 1..regions, how many of an image's regions are real; None = all.
             out: an array (N, dim) to write to.
 
         Raises:
-            InputError: no image, another d than the model's, unusable values, lengths out of range.
+            InputError: no image, another d than the model's, (N, d) for a model that was trained on several regions,
+                unusable values, lengths out of range.
         """
         array = _numbers(features, "images")
         if array.ndim == 2:
+            self._check_flat(*array.shape)
             array = array[:, None, :]
-        expected = f"(N, regions, {self._inputs.image_dim}) or (N, {self._inputs.image_dim})"
-        _require_shape("images", features, array, 3, self._inputs.image_dim, expected)
+        _require_shape("images", features, array, 3, self._inputs.image_dim, self._inputs.image_shapes)
         counts = None if lengths is None else _lengths(lengths, *array.shape[:2])
 
         def encode(encoder: Backbone, block: slice) -> Tensor:
@@ -84,12 +85,24 @@ class RetrievalModel:
 
         return self._encode(len(array), encode, "images", out)
 
+    def _check_flat(self, count: int, dim: int) -> None:
+        """Refuse (N, d) where the model was trained on several regions; say how it is read where that is not known."""
+        trained = self._inputs.regions
+        if trained == 1 or dim != self._inputs.image_dim:
+            return
+        ways = (
+            f"one image of {count} regions is (1, {count}, {dim}), {count} images of one vector are ({count}, 1, {dim})"
+        )
+        if trained is not None:
+            raise InputError(f"images: shape ({count}, {dim}), but the model was trained on {trained} regions: {ways}")
+        log.warning("images: shape (%d, %d) is read as %d images of one vector; %s", count, dim, count, ways)
+
     def encode_captions(self, captions: Any, *, out: Vectors | None = None) -> Vectors:
         """Return the vectors (N, dim) float32 of captions; each is the same in any batch and order.
 
         Args:
             captions: a list of N texts or, where the model was trained on caption vectors, an array or tensor
-                (N, d).
+                (N, d). A warning says when many words of texts are not in the model's vocabulary.
             out: an array (N, dim) to write to.
 
         Raises:
@@ -129,6 +142,9 @@ class RetrievalModel:
             raise InputError(f"captions: item {wrong} is {found}; expected text: this model reads words")
         tokens = vocabulary.encode(texts)
         empty = np.flatnonzero(np.diff(tokens.offsets) == 2)  # <start> and <end> only
+        unknown = tokens.unknown_words("the model's vocabulary")
+        if unknown:
+            log.warning("captions: %s", unknown)
         if len(empty):
             log.warning("captions: %d of %d hold no word, the first is item %d", len(empty), len(texts), empty[0])
         return tokens

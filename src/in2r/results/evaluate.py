@@ -4,11 +4,14 @@ import logging
 from pathlib import Path
 from typing import Any
 
+from in2r.data.duplicates import find_copies
+from in2r.data.features import Features
 from in2r.data.pairs import PairSet
+from in2r.data.text.vocabulary import PackedTokens
 from in2r.device import use_threads
 from in2r.errors import InputError
 from in2r.files import require_writable, write_json
-from in2r.metrics import SAME_SIMILARITY, TILE_CAPTIONS, TILE_IMAGES, chance_recalls
+from in2r.metrics import SAME_SIMILARITY, TILE_CAPTIONS, TILE_IMAGES, Copies, chance_recalls, count_copies, split_copies
 from in2r.results.best import load_best, require_finished
 from in2r.results.protocol import protocol
 from in2r.runs.folder import RunFolder
@@ -21,6 +24,11 @@ log = logging.getLogger(__name__)
 LARGE = 2**30
 """bytes of embeddings from which an evaluation says what it needs"""
 TIE_RULE = f"a wrong item that ties with the right one (within {SAME_SIMILARITY:g}) counts as before it"
+DUPLICATES = ("auto", "right", "wrong")
+"""what an identical copy of the right item counts as; wrong is the literature's way, auto decides by MANY"""
+MANY = 0.05
+"""share of images or captions with copies above which auto counts them as right: more than the field's data sets have,
+whose published figures were counted the other way, and enough to move a recall by as many points"""
 
 
 def evaluate_run(
@@ -28,6 +36,7 @@ def evaluate_run(
     split: str = "test",
     folds: int = 1,
     *,
+    duplicates: str = "auto",
     device: str | None = None,
     force: bool = False,
     unfinished: bool = False,
@@ -38,6 +47,8 @@ def evaluate_run(
         path: the run folder.
         split: test or dev.
         folds: 1 = all at once (COCO 5K); 5 = the mean over five contiguous folds (COCO 1K).
+        duplicates: what an identical copy of the right item counts as: right, or wrong as in the literature and as in
+            validation while training; auto = right where more than 5 % of the images or of the captions have copies.
         device: another device than the run's setting.
         force: go on although the data are not those that the run was trained with; the result says so.
         unfinished: take the best epoch so far of a run that has not ended; the result says so.
@@ -60,7 +71,9 @@ def evaluate_run(
         raise InputError(f"{pairs.name}: folds={folds} of {len(pairs.images)} images; a fold needs two images or more")
     _say_memory(pairs, setup.config.model.dim)
     with use_threads(setup.config.train.threads):
-        rows, health = evaluate_split(best.backbones, pairs, setup.texts(pairs), setup.device, folds)
+        texts = setup.texts(pairs)
+        copies, counted = _copies(pairs, texts, duplicates)
+        rows, health = evaluate_split(best.backbones, pairs, texts, setup.device, folds, copies)
     described = protocol(folder, setup, best)
     described["evaluated"] = {
         "split": pairs.name,
@@ -68,12 +81,32 @@ def evaluate_run(
         "captions": len(pairs.image_of_caption),
         "folds": folds,
         "tie_rule": TIE_RULE,
+        "duplicates": counted,
     }
     size = len(pairs.images) // folds
-    chance = chance_recalls(pairs.image_of_caption[pairs.image_of_caption < size], size)  # of the first fold
+    first = pairs.image_of_caption[pairs.image_of_caption < size]
+    chance = chance_recalls(first, size, split_copies(copies, pairs.image_of_caption, folds)[0])
     result = {"rows": rows, "chance": chance, "health": health, "protocol": described}
     write_json(result_file(folder, pairs.name, folds), result)
     return result
+
+
+def _copies(pairs: PairSet, texts: Features | PackedTokens, duplicates: str) -> tuple[Copies | None, dict[str, Any]]:
+    """Return the copies that count as right, and how many there are.
+
+    Where there are none, both ways of counting are the same; the result then names the one of the literature.
+    """
+    if duplicates not in DUPLICATES:
+        raise InputError(f"`duplicates` must be one of {', '.join(DUPLICATES)}, got {duplicates!r}")
+    captions = texts if isinstance(texts, Features) else pairs.captions
+    assert captions is not None  # else the model would read vectors
+    copies = find_copies(pairs.images, captions)
+    counts = count_copies(pairs.image_of_caption, len(pairs.images), copies)
+    share = max(counts["images"] / len(pairs.images), counts["captions"] / len(pairs.image_of_caption))
+    counted = duplicates
+    if duplicates == "auto" or not share:
+        counted = "right" if share > MANY else "wrong"
+    return copies if counted == "right" else None, {"counted_as": counted, **counts}
 
 
 def _say_memory(pairs: PairSet, dim: int) -> None:

@@ -76,7 +76,7 @@ def _card(setup: Setup, best: Best, described: dict[str, Any]) -> str:
     words = data["word_vectors"]
     return CARD.format(
         length=2 * setup.config.model.dim,
-        images=f"(N, regions, {inputs.image_dim}) or (N, {inputs.image_dim})",
+        images=inputs.image_shapes,
         captions="list of N texts" if inputs.text == "words" else f"(N, {inputs.text_dim})",
         data=(
             f"{Path(data['path']).name} (fingerprint {data['fingerprint_in_training'][:12]}): "

@@ -11,7 +11,7 @@ from in2r.data.features import Features
 from in2r.data.pairs import PairSet
 from in2r.data.text.vocabulary import PackedTokens
 from in2r.errors import InputError
-from in2r.metrics import fold_mean, ranks_from_embeddings, recalls_from_ranks, split_folds
+from in2r.metrics import Copies, fold_mean, ranks_from_embeddings, recalls_from_ranks, split_copies, split_folds
 from in2r.models.base import Backbone
 from in2r.models.encode import encode_images, encode_texts, side_by_side
 
@@ -30,6 +30,7 @@ def evaluate_split(
     texts: Features | PackedTokens,
     device: torch.device,
     folds: int = 1,
+    copies: Copies | None = None,
 ) -> tuple[Rows, dict[str, Any]]:
     """Return recalls per row, and the health figures of the embeddings.
 
@@ -41,6 +42,7 @@ def evaluate_split(
         texts: the split's captions as the encoders take them.
         device: where to compute.
         folds: 1 = all at once; 5 = the mean over five contiguous folds (COCO 1K).
+        copies: which items are identical, so that every copy of a right item is right; None = a copy is a wrong item.
 
     Raises:
         InputError: an embedding is not finite; named by network, split and item.
@@ -64,7 +66,7 @@ def evaluate_split(
     images["ensemble"] = side_by_side([images[name] for name in encoders])
     captions["ensemble"] = side_by_side([captions[name] for name in encoders])
     owners = torch.as_tensor(split.image_of_caption)
-    rows = {name: _recalls(images[name], captions[name], owners, folds) for name in images}
+    rows = {name: _recalls(images[name], captions[name], owners, folds, copies) for name in images}
     return rows, health
 
 
@@ -101,6 +103,8 @@ def _require_finite(what: str, embeddings: Tensor) -> None:
         raise InputError(f"{what} {int(bad.nonzero()[0])} has an embedding that is not finite")
 
 
-def _recalls(images: Tensor, captions: Tensor, owners: Tensor, folds: int) -> dict[str, float]:
+def _recalls(images: Tensor, captions: Tensor, owners: Tensor, folds: int, copies: Copies | None) -> dict[str, float]:
     parts = split_folds(images, captions, owners, folds)
-    return fold_mean([recalls_from_ranks(*ranks_from_embeddings(*part)) for part in parts])
+    inside = split_copies(copies, owners, folds)
+    ranks = (ranks_from_embeddings(*part, copies=own) for part, own in zip(parts, inside, strict=True))
+    return fold_mean([recalls_from_ranks(*found) for found in ranks])

@@ -35,12 +35,19 @@ class Setup:
     """what is no longer as the run began, and was gone on with by force"""
 
     def texts(self, split: PairSet) -> Features | PackedTokens:
-        """Return a split's captions as the text encoder takes them."""
+        """Return a split's captions as the text encoder takes them; warn where many words are unknown."""
         if self.vocabulary is None:
             assert split.caption_vectors is not None
             return split.caption_vectors
         assert split.captions is not None
-        return self.vocabulary.encode(split.captions)
+        tokens = self.vocabulary.encode(split.captions)
+        vocabulary = self.config.data.vocabulary or "the vocabulary"
+        if split.name == "train" and tokens.unknown_share == 1:
+            raise InputError(f"{vocabulary}: holds no word of the training captions in {self.source.path}")
+        unknown = tokens.unknown_words(vocabulary)
+        if unknown:
+            log.warning("%s captions: %s", split.name, unknown)
+        return tokens
 
     def split(self, name: str) -> PairSet:
         """Open a split, checked; its features have the dimensions of the training split's."""
@@ -61,8 +68,6 @@ class Setup:
         if len(pairs) < 2:
             raise InputError(f"{self.source.path}: {len(pairs)} training pairs, at least two are needed")
         texts = self.texts(self.train)
-        if isinstance(texts, PackedTokens):
-            self._say_unknown(texts.unknown_share)
         return TrainingData(
             images=self.train.images,
             texts=texts,
@@ -74,14 +79,6 @@ class Setup:
             vocabulary_size=0 if self.vocabulary is None else len(self.vocabulary),
             mask_id=0 if self.vocabulary is None else self.vocabulary.mask_id,
         )
-
-    def _say_unknown(self, share: float) -> None:
-        """Refuse a vocabulary that knows no word of the training captions; say when it knows less than half."""
-        words = self.config.data.vocabulary or "the vocabulary"
-        if share == 1:
-            raise InputError(f"{words}: holds no word of the training captions in {self.source.path}")
-        if share > 0.5:
-            log.warning("%s: %.0f %% of the words in the training captions are not in it", words, 100 * share)
 
     def noise_record(self) -> dict[str, Any] | None:
         """Describe the injected noise for results, or None."""

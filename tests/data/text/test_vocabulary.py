@@ -58,6 +58,7 @@ def test_encoding_by_hand():
     assert packed.unknown_share == 1 / 5
     assert small().encode(["a a a a"], max_length=2).ids.tolist() == [1, 4, 4, 2]
     assert small().encode([""]).unknown_share == 0
+    assert small().encode([""]).unknown_words("v.json") == small().encode([]).unknown_words("v.json") == ""
 
 
 def test_a_caption_as_long_as_a_page_is_cut_and_said(caplog):

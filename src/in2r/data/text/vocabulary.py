@@ -24,6 +24,9 @@ MASK = "<mask>"
 MAX_WORDS = 256
 """Longer captions are cut: memory grows with the square of the longest one, and one web page among the captions would
 end a run. The captions of the field's data sets have fewer than 100 words."""
+MANY_UNKNOWN = 0.2
+"""Share of unknown words above which captions are of another language or subject than the vocabulary; test captions of
+the field's data sets have 1 to 3 %."""
 log = logging.getLogger(__name__)
 
 
@@ -47,6 +50,24 @@ class PackedTokens:
         """Share of <unk> among the words (<start> and <end> not counted), in [0, 1]."""
         words = len(self.ids) - 2 * len(self)
         return float(np.count_nonzero(self.ids == Vocabulary.UNK)) / words if words else 0.0
+
+    def unknown_words(self, vocabulary: str) -> str:
+        """Say what share of the words a vocabulary of that name lacks, and how many captions hold no known word.
+
+        Empty where the share is `MANY_UNKNOWN` or less and each caption that has words has a known one.
+        """
+        known = np.add.reduceat(self.ids > Vocabulary.UNK, self.offsets[:-1]) if len(self) else np.zeros(0)
+        blank = np.flatnonzero((known == 0) & (np.diff(self.offsets) > 2))  # more than <start> and <end>
+        share = self.unknown_share
+        if share <= MANY_UNKNOWN and not len(blank):
+            return ""
+        said = f"{100 * share:.3g} % of the words are not in {vocabulary}"
+        if len(blank):
+            said += (
+                f"; {len(blank)} of {len(self)} captions hold no known word, the first is item {blank[0]}: their "
+                "vectors depend on the number of their words only"
+            )
+        return said
 
     def distinct(self) -> Tensor:
         """Return a number (captions,) int64 for each caption; captions of the same words have the same one."""
