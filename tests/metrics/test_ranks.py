@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from in2r import metrics
+from in2r.metrics import ranks
 from in2r.metrics import (
     Copies,
     chance_recalls,
@@ -131,8 +131,8 @@ def test_ranks_equal_the_definition_with_ties_and_ragged_captions(case, tile_ima
     expected = brute_force_ranks(sims, owner)
     assert tuple(r.tolist() for r in ranks_from_similarity(sims, owner)) == expected
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(metrics, "TILE_IMAGES", tile_images)
-        patch.setattr(metrics, "TILE_CAPTIONS", tile_captions)
+        patch.setattr(ranks, "TILE_IMAGES", tile_images)
+        patch.setattr(ranks, "TILE_CAPTIONS", tile_captions)
         assert tuple(r.tolist() for r in ranks_from_similarity(sims, owner)) == expected
         # As embeddings: images are unit axes, so the products are the similarities themselves.
         axes = np.eye(len(sims), dtype=np.float32)
@@ -147,8 +147,8 @@ def test_ranks_are_exact_within_a_unit_in_the_last_place_of_any_precision(case, 
     expected, given_values = masked_ranks(sims.double(), owner, tolerance), sims.clone()
     assert tuple(r.tolist() for r in ranks_from_similarity(sims, owner, tolerance)) == expected
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(metrics, "TILE_IMAGES", tile_images)
-        patch.setattr(metrics, "TILE_CAPTIONS", tile_captions)
+        patch.setattr(ranks, "TILE_IMAGES", tile_images)
+        patch.setattr(ranks, "TILE_CAPTIONS", tile_captions)
         assert tuple(r.tolist() for r in ranks_from_similarity(sims, owner, tolerance)) == expected
     assert torch.equal(sims, given_values)
 
@@ -177,8 +177,8 @@ def test_embeddings_near_the_tolerance_give_the_ranks_of_the_products(seed, tile
     v, u = (draw.integers(-2, 3, (count, 5)).astype(np.float32) / 64 for count in (6, 15))
     expected = masked_ranks(v @ u.T, owner, tolerance)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(metrics, "TILE_IMAGES", tile)
-        patch.setattr(metrics, "TILE_CAPTIONS", 2 * tile)
+        patch.setattr(ranks, "TILE_IMAGES", tile)
+        patch.setattr(ranks, "TILE_CAPTIONS", 2 * tile)
         assert tuple(r.tolist() for r in ranks_from_embeddings(v, u, owner, tolerance)) == expected
 
 
@@ -228,8 +228,8 @@ def test_embeddings_give_the_ranks_of_the_full_matrix(kind):
         v.flags.writeable = u.flags.writeable = False
     with pytest.MonkeyPatch.context() as patch:
         for tiles in ((512, 4096), (7, 11), (90, 300), (1, 299)):
-            patch.setattr(metrics, "TILE_IMAGES", tiles[0])
-            patch.setattr(metrics, "TILE_CAPTIONS", tiles[1])
+            patch.setattr(ranks, "TILE_IMAGES", tiles[0])
+            patch.setattr(ranks, "TILE_CAPTIONS", tiles[1])
             found = ranks_from_embeddings(v, u, owner)
             np.testing.assert_array_equal(found[0], full[0])
             np.testing.assert_array_equal(found[1], full[1])
@@ -237,8 +237,8 @@ def test_embeddings_give_the_ranks_of_the_full_matrix(kind):
 
 
 def test_tiles_are_never_larger_than_their_bound(monkeypatch):
-    monkeypatch.setattr(metrics, "TILE_IMAGES", 4)
-    monkeypatch.setattr(metrics, "TILE_CAPTIONS", 8)
+    monkeypatch.setattr(ranks, "TILE_IMAGES", 4)
+    monkeypatch.setattr(ranks, "TILE_CAPTIONS", 8)
     owner = np.arange(50) // 5
     v, u = (torch.from_numpy(x) for x in unit_embeddings(10, owner, 6))
     sizes = []
@@ -331,8 +331,8 @@ def test_ranks_with_copies_equal_the_definition(case, tile_images, tile_captions
     expected = brute_force_ranks_with_copies(sims, owner, copies)
     assert tuple(r.tolist() for r in ranks_from_similarity(sims, owner, copies=copies)) == expected
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(metrics, "TILE_IMAGES", tile_images)
-        patch.setattr(metrics, "TILE_CAPTIONS", tile_captions)
+        patch.setattr(ranks, "TILE_IMAGES", tile_images)
+        patch.setattr(ranks, "TILE_CAPTIONS", tile_captions)
         for values in (torch.from_numpy(sims), sims.astype(np.float32)):
             assert tuple(r.tolist() for r in ranks_from_similarity(values, owner, copies=copies)) == expected
         _, first = np.unique(copies.images, return_inverse=True)
