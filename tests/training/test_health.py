@@ -11,12 +11,13 @@ from torch import Tensor
 
 from in2r.data.noise import NoiseIndex
 from in2r.memory import Neighbors
-from in2r.methods import Batch, Step
+from in2r.methods import Batch, LookUp, Step
 from in2r.runs.checkpoints import checkpoints
 from in2r.seeds import derive
 from in2r.tensors import load_tensors
 from in2r.training import health, loop, networks
-from in2r.training.health import Means, Truth, distinct_pairs, gradient_norms, partition_truth, record_step
+from in2r.training import step as step_module
+from in2r.training.health import Means, Truth, gradient_norms, partition_truth, record_step
 from in2r.training.train import start_run
 from tiny_engine import outcome, settings
 
@@ -68,21 +69,19 @@ def near(ids: list[list[int]], groups: list[list[int]] | None = None) -> Neighbo
 
 
 def test_distinct_pairs_by_hand() -> None:
-    assert float(distinct_pairs(near([[1, 2, 3], [4, 4, 4], [5, 6, 5]]))) == pytest.approx((3 + 1 + 2) / 3)
-    assert float(distinct_pairs(near([[7]]))) == 1.0
+    assert float(near([[1, 2, 3], [4, 4, 4], [5, 6, 5]]).distinct()) == pytest.approx((3 + 1 + 2) / 3)
+    assert float(near([[7]]).distinct()) == 1.0
 
 
 def test_places_left_empty_by_exclusion_do_not_count(truth: Truth) -> None:
     some, none = near([[1, 1, 2], [3, 4, 3]]), near([[1], [2]])
     some.scores[0, 2], some.scores[1, 1:] = -torch.inf, -torch.inf
     none.scores[:] = -torch.inf
-    assert float(distinct_pairs(some)) == 1.0
-    assert float(distinct_pairs(none)) == 0.0
-    step = Step({})
-    step.near_images = near([[3, 0], [0, 5]], groups=[[1, 0], [0, 0]])
-    step.near_images.scores[1, 0] = -torch.inf  # an excluded hit: of three places two hit
-    step.near_texts = none
-    share = truth.same_image(step, noisy_batch([1, 2], [1, 0]))
+    assert float(some.distinct()) == 1.0
+    assert float(none.distinct()) == 0.0
+    images = near([[3, 0], [0, 5]], groups=[[1, 0], [0, 0]])
+    images.scores[1, 0] = -torch.inf  # an excluded hit: of three places two hit
+    share = truth.same_image(LookUp(noisy_batch([1, 2], [1, 0]), images, none))
     assert float(share["neighbors_same_image_i2t"]) == pytest.approx(2 / 3)
     assert float(share["neighbors_same_image_t2i"]) == 0
 
@@ -101,30 +100,31 @@ def truth() -> Truth:
 
 def test_same_image_by_hand(truth: Truth) -> None:
     """Queries: pair 1 stands beside image 1, pair 2 beside image 0."""
-    noisy = noisy_batch([1, 2], [1, 0])
-    step = Step({})
-    step.near_images = near([[3, 0], [0, 5]], groups=[[1, 0], [0, 2]])  # images 1, 0 for image 1; 0, 2 for 0
-    step.near_texts = near([[0, 1], [4, 1]])  # captions written for 0, 0; query for 0. Then 2, 0; query for 1
-    share = truth.same_image(step, noisy)
+    images = near([[3, 0], [0, 5]], groups=[[1, 0], [0, 2]])  # images 1, 0 for image 1; 0, 2 for 0
+    texts = near([[0, 1], [4, 1]])  # captions written for 0, 0; query for 0. Then 2, 0; query for 1
+    share = truth.same_image(LookUp(noisy_batch([1, 2], [1, 0]), images, texts))
     assert float(share["neighbors_same_image_i2t"]) == pytest.approx(2 / 4)
     assert float(share["neighbors_same_image_t2i"]) == pytest.approx(2 / 4)
 
 
 def test_a_steps_record_by_hand(truth: Truth) -> None:
     step = Step({"total": torch.tensor(3.0), "inter": torch.tensor(1.0)})
-    step.keep = (torch.zeros(2, 2), torch.zeros(2, 2), torch.tensor([4, 5]), torch.tensor([2, 2]))
-    step.near_images = near([[3, 0], [0, 0]], groups=[[1, 0], [0, 0]])
-    step.near_texts = near([[0, 1], [4, 1]])
+    step.notes = {"elite_pairs": 2.0, "unrectified_steps": 0.0, "neighbor_score_i2t": torch.tensor(0.5)}
+    images = near([[3, 0], [0, 0]], groups=[[1, 0], [0, 0]])
+    step.found = LookUp(noisy_batch([1, 2], [1, 0]), images, near([[0, 1], [4, 1]]))
     means = Means()
-    record_step(means, "A", step, noisy_batch([1, 2], [1, 0]), truth)
-    record_step(means, "A", Step({"total": torch.tensor(5.0)}, notes={"unrectified_steps": 1.0}), None, truth)
+    record_step(means, "A", step, truth)
+    record_step(means, "A", Step({"total": torch.tensor(5.0)}, notes={"unrectified_steps": 1.0}), truth)
+    head = Step({"total": torch.tensor(8.0), "head": torch.tensor(7.0)}, of="head")
+    record_step(means, "A", head, truth)  # the total of an optimiser of its own is no part of the network's
     read = means.read()
     assert read["loss_total_A"] == 4.0
     assert read["loss_inter_A"] == 1.0
+    assert read["loss_head_A"] == 7.0
     assert read["elite_pairs_A"] == 2.0
-    assert read["distinct_neighbors_i2t_A"] == 1.5
     assert read["neighbor_score_i2t_A"] == 0.5
     assert read["neighbors_same_image_i2t_A"] == 0.75
+    assert read["unrectified_steps_A"] == 0.5  # the share of the steps
     assert means.sum("unrectified_steps_A") == 1.0
 
 
@@ -175,7 +175,7 @@ class Garbage:
     def __init__(self, noise: NoiseIndex, image_of_caption: Tensor, device: torch.device) -> None:
         self.clean = torch.as_tensor(noise.index) != image_of_caption
 
-    def same_image(self, step: Step, noisy: Batch) -> dict[str, Tensor]:
+    def same_image(self, found: LookUp) -> dict[str, Tensor]:
         return {"neighbors_same_image_i2t": torch.tensor(-7.0), "neighbors_same_image_t2i": torch.tensor(-7.0)}
 
 
@@ -217,9 +217,9 @@ def test_the_two_networks_are_treated_alike(
         return derive(seed, *(swap.get(str(name), name) for name in names))
 
     monkeypatch.setattr("in2r.seeds.derive", swapped)
-    for module in (loop, networks):
+    for module in (step_module, networks):
         monkeypatch.setattr(module, "derive", swapped)
-    monkeypatch.setattr(loop, "NAMES", ("B", "A"))
+    monkeypatch.setattr(networks, "NAMES", ("B", "A"))
     start_run(tmp_path / "swapped", config)
     straight, _ = load_tensors(checkpoints(tmp_path / "straight" / "checkpoints")[-1])
     exchanged, _ = load_tensors(checkpoints(tmp_path / "swapped" / "checkpoints")[-1])
