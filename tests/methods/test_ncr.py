@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from in2r.losses import soft_margin_triplet_loss
-from in2r.methods import Batch, Net, Now, PartitionConfig
+from in2r.methods import Batch, Net, Now, PartitionConfig, Seen
 from in2r.methods.ncr import Ncr, NcrConfig
 from in2r.models.base import Backbone, Items
 from in2r.partition import matching_probability
@@ -106,7 +106,11 @@ def test_released_margins_are_those_of_the_negative_image() -> None:
 def test_each_network_gets_its_peers_verdict() -> None:
     data = _Pairs(40)
     low, high = torch.rand(20, generator=torch.Generator().manual_seed(0)) * 0.1, torch.ones(20)
-    seen = {"A": {"triplet-mean": torch.cat([low, high])}, "B": {"triplet-mean": torch.cat([high, low])}}
+    mismatched = {"triplet-mean": torch.ones(8)}
+    seen = {
+        "A": Seen({"triplet-mean": torch.cat([low, high])}, mismatched),
+        "B": Seen({"triplet-mean": torch.cat([high, low])}, mismatched),
+    }
     net, peer = nets()
     found = method().divide(seen, {"A": net, "B": peer}, data, Now(0, 4, 0))  # type: ignore[arg-type]
     assert found["A"].sets.tolist() == [1] * 20 + [0] * 20  # A trains on what B calls clean

@@ -1,7 +1,7 @@
 """Methods, one file each, and the contract that they share with the engine: all that a method of your own needs."""
 
-from in2r.methods.base import LookUp, Method, MethodConfig, Now, Step, TrainingPairs, Walk, Warmup
-from in2r.methods.division import Division, PartitionConfig, divide_by_mixture, in_two, whole
+from in2r.methods.base import LookUp, Method, MethodConfig, Now, Seen, Step, TrainingPairs, Walk, Warmup
+from in2r.methods.division import Belief, Division, PartitionConfig, divide_by_mixture, in_two, whole
 from in2r.methods.network import Batch, Cost, Net
 from in2r.methods.registry import METHODS, build_method, find_method, method_names
 from in2r.methods.warmup import HingeWarmup, SceWarmup
@@ -9,6 +9,7 @@ from in2r.methods.warmup import HingeWarmup, SceWarmup
 __all__ = [
     "METHODS",
     "Batch",
+    "Belief",
     "Cost",
     "Division",
     "HingeWarmup",
@@ -19,6 +20,7 @@ __all__ = [
     "Now",
     "PartitionConfig",
     "SceWarmup",
+    "Seen",
     "Step",
     "TrainingPairs",
     "Walk",

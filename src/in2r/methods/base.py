@@ -32,6 +32,19 @@ class Walk:
 
 
 @dataclass(frozen=True)
+class Seen:
+    """What one network observed of the training pairs; `seen[name]` is a column."""
+
+    columns: Mapping[str, Tensor]
+    """name → (n,) on the CPU, in the order of `TrainingPairs.pairs`"""
+    mismatched: Mapping[str, Tensor]
+    """name → (M,), the same of images and captions that were put together at random: what a mismatch looks like"""
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self.columns[name]
+
+
+@dataclass(frozen=True)
 class LookUp:
     """What a step looked up for the pairs of a batch, for the record alone."""
 
@@ -204,12 +217,12 @@ class Method(ABC):
         return None
 
     def divide(
-        self, seen: Mapping[str, Mapping[str, Tensor]], nets: Mapping[str, Net], data: TrainingPairs, now: Now
+        self, seen: Mapping[str, Seen], nets: Mapping[str, Net], data: TrainingPairs, now: Now
     ) -> Mapping[str, Division]:
         """Say what each network trains on in this epoch.
 
         Args:
-            seen: network → what `observe` returned, (n,) on the CPU in the order of `data.pairs`; empty without it.
+            seen: network → what was observed; empty where nothing is.
             nets: the networks.
             data: the training pairs.
             now: the epoch.

@@ -1,16 +1,15 @@
 """Divisions: what a network trains on in an epoch, and how two fitted components make one."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from in2r.config import key
-from in2r.partition import elite, elite_threshold, split_pairs
+from in2r.partition import Fit, elite, elite_threshold, is_believable, mismatch_divergence, split_pairs
 
 BINS = 64
 """Bars of the recorded histogram of losses."""
@@ -40,10 +39,17 @@ class PartitionConfig:
         "group that pile up at their lower end reach 2.3)",
         low=0,
     )
+    maximum_divergence: float = key(
+        0.33,
+        "Kullback-Leibler divergence (nats) of pairs that are mismatched on purpose from the noisy component, above "
+        "which that is not believed to hold mismatched pairs (measured: at most 0.22 with 10 to 60 % noise, at least "
+        "0.48 with clean pairs, 0.77 at chance)",
+        above=0,
+    )
     single_mode: Literal["warmup", "split"] = key(
         "warmup",
-        "when one suffices: warmup = the peer makes the warm-up's steps on all pairs in this epoch; split = follow the "
-        "two components all the same (released code)",
+        "when one Gaussian suffices, or no noisy component is believed: warmup = the warm-up's steps on all pairs in "
+        "this epoch; split = follow the two components all the same (released code)",
     )
     max_iter: int = key(10, "EM iterations (released code)", low=1)
     tol: float = key(1e-2, "EM stops below this gain (released code)", above=0)
@@ -62,35 +68,27 @@ class Division:
     """False: the pairs form one group, and the network makes the warm-up's steps on all of them in this epoch"""
     judge: str = ""
     """the network whose judgement this is, where it is one network's: figures are recorded under its name"""
-    figures: Mapping[str, float] = field(default_factory=dict)
-    """what the division says of itself, for the record"""
+    figures: Mapping[str, float | None] = field(default_factory=dict)
+    """what the division says of itself, for the record; None = not known"""
     mixture: Mapping[str, Any] = field(default_factory=dict)
     """the fitted components and a histogram of the losses, for plots; empty where nothing was fitted"""
     remark: str = ""
     """what is unusual about it, for the user; said once per run"""
 
 
-class Fit(Protocol):
-    """Two fitted components, of which the first is the clean one; see `partition.TwoGaussians`."""
+@dataclass(frozen=True)
+class Belief:
+    """Whether the noisy component of a mixture is believed to hold mismatched pairs."""
 
-    @property
-    def clean_probability(self) -> NDArray[np.float64]: ...  # noqa: D102
-    @property
-    def means(self) -> NDArray[np.float64]: ...  # noqa: D102
-    @property
-    def variances(self) -> NDArray[np.float64]: ...  # noqa: D102
-    @property
-    def weights(self) -> NDArray[np.float64]: ...  # noqa: D102
-    @property
-    def scale(self) -> tuple[float, float]: ...  # noqa: D102
-    @property
-    def separation(self) -> float: ...  # noqa: D102
-    @property
-    def split(self) -> bool: ...  # noqa: D102
-    @property
-    def monotone(self) -> bool: ...  # noqa: D102
-    @property
-    def single_mode(self) -> bool: ...  # noqa: D102
+    believed: bool
+    divergence: float
+    """of pairs that are mismatched on purpose from the noisy component, in nats; infinite where nothing was fitted"""
+
+    @staticmethod
+    def of(fit: Fit, mismatched: Tensor, config: PartitionConfig) -> "Belief":
+        """Hold a fit against the same loss (M,) of images and captions that were put together at random."""
+        divergence = mismatch_divergence(fit, mismatched, config.reg_covar)
+        return Belief(is_believable(fit, divergence, config.maximum_divergence), divergence)
 
 
 def whole(pairs: Tensor, total: int, **more: Any) -> Division:
@@ -118,12 +116,14 @@ def in_two(prob: Tensor, clean: Tensor, pairs: Tensor, total: int, **more: Any) 
     trusted = prob[clean].double().numpy()
     tau = elite_threshold(trusted)
     all_elite[pairs[clean]] = torch.as_tensor(elite(trusted, tau))
-    figures = {**more.pop("figures", {}), "clean_fraction": float(clean.float().mean()), "tau": tau}
+    figures = {**more.pop("figures", {}), "clean_fraction": float(clean.float().mean())}
+    if more.get("split", True):
+        figures["tau"] = tau
     return Division(sets, {"clean_prob": all_prob, "elite": all_elite}, figures=figures, **more)
 
 
 def divide_by_mixture(
-    loss: str, losses: Tensor, fit: Fit, pairs: Tensor, total: int, config: PartitionConfig, judge: str
+    loss: str, losses: Tensor, fit: Fit, belief: Belief, pairs: Tensor, total: int, config: PartitionConfig, judge: str
 ) -> Division:
     """Divide pairs by the clean probabilities of a fitted mixture (in2r.md, Phase 2, step 1).
 
@@ -131,25 +131,28 @@ def divide_by_mixture(
         loss: the name of the per-sample loss that was fitted.
         losses: (n,) of `pairs`.
         fit: its two components.
+        belief: whether there is a group of mismatched pairs at all.
         pairs: (n,) int64.
         total: N.
-        config: threshold, and what is done where one component suffices or nothing is clean.
+        config: threshold, and what is done where there is one group or nothing is clean.
         judge: the network whose losses these are.
     """
     prob = torch.as_tensor(fit.clean_probability, dtype=torch.float32)
-    figures = {
-        "mean_clean_prob": float(prob.mean()),
+    one_group = fit.single_mode or not belief.believed
+    figures: dict[str, float | None] = {
+        "mean_clean_prob": None if one_group else float(prob.mean()),
         "separation": fit.separation,
-        "single_mode": float(fit.single_mode),
+        "divergence": belief.divergence if math.isfinite(belief.divergence) else None,
+        "single_mode": float(one_group),
         "posterior_was_monotone": float(fit.monotone),
     }
-    if not fit.split or (fit.single_mode and config.single_mode == "warmup"):
+    if not fit.split or (one_group and config.single_mode == "warmup"):
         everything = torch.ones_like(prob, dtype=torch.bool)
         mixture = describe_mixture(loss, losses, fit, None)
         remark = (
-            f"the pairs do not fall into two groups (separation below partition.minimum_separation="
-            f"{config.minimum_separation:g}): where that is so, a network makes the warm-up's steps on all pairs, as "
-            "suits clean data or a model that is still weak"
+            "the losses do not show a group of mismatched pairs (partition.minimum_separation="
+            f"{config.minimum_separation:g}, partition.maximum_divergence={config.maximum_divergence:g}): where that "
+            "is so, a network makes the warm-up's steps on all pairs, as suits clean data or a weak model"
         )
         return in_two(
             prob, everything, pairs, total, figures=figures, mixture=mixture, split=False, judge=judge, remark=remark

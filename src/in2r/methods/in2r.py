@@ -17,7 +17,7 @@ from in2r.errors import InputError
 from in2r.layers.refiners import GatRefiner, GcnRefiner, GraphRefiner, MeanRefiner, Top1Refiner
 from in2r.losses import prototype_contrast_loss, rectification_loss, soft_target, triplet_loss
 from in2r.memory import MemoryBank, Neighbors
-from in2r.methods.base import LookUp, Method, MethodConfig, Now, Step, TrainingPairs, Walk
+from in2r.methods.base import LookUp, Method, MethodConfig, Now, Seen, Step, TrainingPairs, Walk
 from in2r.methods.division import Division, exchange, whole
 from in2r.methods.judging import PairLosses, judge_pairs
 from in2r.methods.network import Batch, Net
@@ -177,15 +177,15 @@ class In2r(Method):
         return losses(net.score(images, texts))
 
     def divide(
-        self, seen: Mapping[str, Mapping[str, Tensor]], nets: Mapping[str, Net], data: TrainingPairs, now: Now
+        self, seen: Mapping[str, Seen], nets: Mapping[str, Net], data: TrainingPairs, now: Now
     ) -> Mapping[str, Division]:
         """Each network trains on its peer's verdict; the first verdict also fills the memories."""
         c, total = self.config, len(data.image_of_pair)
         verdicts = {
-            name: judge_pairs(losses, c.partition_loss, c.sce_from, self.partition).divide(
+            name: judge_pairs(own, c.partition_loss, c.sce_from, self.partition).divide(
                 data.pairs, total, self.partition, name
             )
-            for name, losses in seen.items()
+            for name, own in seen.items()
         }
         divisions = exchange(verdicts)
         for name, net in nets.items():

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from in2r.config import key
 from in2r.layers.cost import CostNetwork
 from in2r.losses import symmetric_kl_loss, triplet_loss
-from in2r.methods.base import Method, MethodConfig, Now, Step, TrainingPairs, Walk
-from in2r.methods.division import Division, divide_by_mixture
+from in2r.methods.base import Method, MethodConfig, Now, Seen, Step, TrainingPairs, Walk
+from in2r.methods.division import Belief, Division, divide_by_mixture
 from in2r.methods.network import Batch, Net
 from in2r.methods.warmup import SceWarmup
 from in2r.models.base import Items
@@ -88,14 +88,15 @@ class L2rm(Method):
         return {HINGE: triplet_loss(similarity, self.config.margin, negatives="mean", reduction="none")}
 
     def divide(
-        self, seen: Mapping[str, Mapping[str, Tensor]], nets: Mapping[str, Net], data: TrainingPairs, now: Now
+        self, seen: Mapping[str, Seen], nets: Mapping[str, Net], data: TrainingPairs, now: Now
     ) -> Mapping[str, Division]:
         """Give the network its own verdict."""
-        divisions = {}
-        for name, losses in seen.items():
-            fit = fit_two_betas(losses[HINGE], self.partition.max_iter, self.partition.minimum_separation)
+        p, divisions = self.partition, {}
+        for name, own in seen.items():
+            fit = fit_two_betas(own[HINGE], p.max_iter, p.minimum_separation)
+            belief = Belief.of(fit, own.mismatched[HINGE], p)
             divisions[name] = divide_by_mixture(
-                HINGE, losses[HINGE], fit, data.pairs, len(data.image_of_pair), self.partition, name
+                HINGE, own[HINGE], fit, belief, data.pairs, len(data.image_of_pair), p, name
             )
         return divisions
 

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from in2r.config import key
 from in2r.losses import soft_margin_triplet_loss, triplet_loss
-from in2r.methods.base import Method, MethodConfig, Now, Step, TrainingPairs, Walk
-from in2r.methods.division import Division, divide_by_mixture, exchange
+from in2r.methods.base import Method, MethodConfig, Now, Seen, Step, TrainingPairs, Walk
+from in2r.methods.division import Belief, Division, divide_by_mixture, exchange
 from in2r.methods.network import Batch, Net
 from in2r.methods.warmup import HingeWarmup
 from in2r.models.base import Items
@@ -65,13 +65,16 @@ class Ncr(Method):
         return {HINGE: triplet_loss(similarity, self.config.margin, negatives="mean", reduction="none")}
 
     def divide(
-        self, seen: Mapping[str, Mapping[str, Tensor]], nets: Mapping[str, Net], data: TrainingPairs, now: Now
+        self, seen: Mapping[str, Seen], nets: Mapping[str, Net], data: TrainingPairs, now: Now
     ) -> Mapping[str, Division]:
         """Give each network its peer's clean set and clean probabilities w."""
         p, verdicts = self.partition, {}
-        for name, losses in seen.items():
-            fit = fit_two_gaussians(losses[HINGE].numpy(), p.max_iter, p.tol, p.reg_covar, p.minimum_separation)
-            verdicts[name] = divide_by_mixture(HINGE, losses[HINGE], fit, data.pairs, len(data.image_of_pair), p, name)
+        for name, own in seen.items():
+            fit = fit_two_gaussians(own[HINGE].numpy(), p.max_iter, p.tol, p.reg_covar, p.minimum_separation)
+            belief = Belief.of(fit, own.mismatched[HINGE], p)
+            verdicts[name] = divide_by_mixture(
+                HINGE, own[HINGE], fit, belief, data.pairs, len(data.image_of_pair), p, name
+            )
         return exchange(verdicts)
 
     # --- steps: labels first, by networks in eval mode; then one step of clean and, later, one of noisy pairs

@@ -47,12 +47,9 @@ class TwoGaussians:
     single_mode: bool
 
     @property
-    def noise_rate(self) -> float:
-        """Estimated share of noisy pairs, mean(1 - p_i), or 0.0 when `single_mode`.
-
-        The posteriors stay as fitted: `1 - clean_probability.mean()` is the figure without that rule.
-        """
-        return 0.0 if self.single_mode else float(np.mean(1 - self.clean_probability))
+    def noise_rate(self) -> float | None:
+        """Share of noisy pairs, mean(1 - p_i), or None when `single_mode`; an estimate only where `is_believable`."""
+        return None if self.single_mode else float(np.mean(1 - self.clean_probability))
 
 
 def fit_two_gaussians(

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from in2r.methods import Batch, Division
+from in2r.methods import Batch, Division, Seen
 from in2r.methods.base import Method
 from in2r.methods.division import NOISY
 from in2r.runs.folder import RunFolder
@@ -111,7 +111,9 @@ def takes_equal_observations(case: Case) -> None:
     with torch.no_grad():
         columns = method.observe(net, *net.encode(batch)[0], trainer.data.pairs[:4]) or {}
     same = {name: torch.full((len(trainer.data.pairs),), 0.5) for name in columns}
-    for division in method.divide(dict.fromkeys(state.nets, same), state.nets, trainer.data, trainer._now()).values():
+    for division in method.divide(
+        dict.fromkeys(state.nets, Seen(same, same)), state.nets, trainer.data, trainer._now()
+    ).values():
         _assert_valid(division, sets=len(method.sets))
         assert int((division.sets == 0).sum()) > 1, "no pair is left to train on"
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from in2r.errors import InputError
-from in2r.methods import Division, Method, Net, Now
+from in2r.methods import Division, Method, Net, Now, Seen
 from in2r.methods.division import loss_counts
 from in2r.models.base import Items
 from in2r.models.encode import encode_images, encode_texts, evaluating
@@ -23,8 +23,6 @@ log = logging.getLogger(__name__)
 CHUNK = 16
 """Batches whose captions are encoded together."""
 
-Seen = dict[str, Tensor]
-"""column → (n,), in the order of the training pairs"""
 Observe = Callable[[Net, Items, Items, Tensor], Mapping[str, Tensor] | None]
 """as `Method.observe`"""
 
@@ -61,7 +59,7 @@ class Divider:
             found = {name: replace(self.method.trust(pairs, total), judge=name) for name in nets}
         else:
             observed = {name: self._observe(name, net, epoch) for name, net in nets.items()}
-            seen = {name: columns for name, columns in observed.items() if columns is not None}
+            seen = {name: found for name, found in observed.items() if found is not None}
             found = dict(self.method.divide(seen, nets, self.data, now))
         divisions = {name: self._with_truth(found[name], seen) for name in nets}
         for division in divisions.values():
@@ -83,7 +81,8 @@ class Divider:
         """Add what is known of injected noise, for the record."""
         if self.truth is None or not self.method.divides():
             return division
-        pairs, losses = self.data.pairs, seen.get(division.judge, {})
+        pairs = self.data.pairs
+        losses = seen[division.judge].columns if division.judge in seen else {}
         figures = {**division.figures, **partition_truth(losses, division.sets == 0, pairs, self.truth)}
         mixture: dict[str, Any] = dict(division.mixture)
         if mixture:
@@ -101,12 +100,13 @@ class Divider:
 
 
 def observe_pairs(observe: Observe, net: Net, data: TrainingData, config: RunConfig, *names: str | int) -> Seen:
-    """Return each column (n,) that is observed of the pairs, in the order of `data.pairs`.
+    """Observe all pairs, and some that are mismatched on purpose.
 
     Eval mode, no gradient. A pair's batch mates are those of one fixed shuffled order, the same in every epoch and for
     both networks. The last batch is filled up from the first pairs, so that every pair is observed among equally many.
     With `partition.augmented` the batches are augmented, as in the released code, by draws that depend on `names`
-    (network, epoch).
+    (network, epoch). In the mismatched batches, as many as `CHUNK`, images meet the captions of another batch (where
+    there is one batch only: of the next pair), so that no image has its caption among them.
 
     Raises:
         InputError: a value is not finite; the pair is named.
@@ -115,7 +115,8 @@ def observe_pairs(observe: Observe, net: Net, data: TrainingData, config: RunCon
     size = min(config.partition.batch_size, len(pairs))
     order = torch.randperm(len(pairs), generator=torch_generator(seed, "scoring order"))
     padded = torch.cat([order, order[: -len(pairs) % size]])
-    found: dict[str, list[Tensor]] = {}
+    given: dict[str, list[Tensor]] = {}
+    mismatched: dict[str, list[Tensor]] = {}
     with evaluating(net):
         images = None if config.partition.augmented else _Images(net, data)
         for start in range(0, len(padded), size * CHUNK):
@@ -126,12 +127,26 @@ def observe_pairs(observe: Observe, net: Net, data: TrainingData, config: RunCon
             else:
                 v, u = images.of(chunk), encode_texts(net.backbone, data.texts, data.device, chunk)
                 net.count_encoded(len(chunk))
-            for first in range(0, len(chunk), size):
-                rows = slice(first, first + size)
-                for name, values in (observe(net, v[rows], u[rows], chunk[rows]) or {}).items():
-                    found.setdefault(name, []).append(values)
+            _observe_batches(given, observe, net, v, u, chunk, size)
+            if not mismatched:
+                other = torch.arange(len(chunk), device=data.device).roll(size if len(chunk) > size else 1)
+                _observe_batches(mismatched, observe, net, v, u[other], chunk, size)
     net.cost.passes += 1
-    return {name: _in_order(name, torch.cat(parts)[: len(pairs)].cpu(), order, pairs) for name, parts in found.items()}
+    columns = {name: torch.cat(parts)[: len(pairs)].cpu() for name, parts in given.items()}
+    return Seen(
+        {name: _in_order(name, values, order, pairs) for name, values in columns.items()},
+        {name: torch.cat(parts).cpu() for name, parts in mismatched.items()},
+    )
+
+
+def _observe_batches(
+    found: dict[str, list[Tensor]], observe: Observe, net: Net, v: Items, u: Items, pairs: Tensor, size: int
+) -> None:
+    """Add what is observed of items (n), taken in batches of `size`."""
+    for first in range(0, len(pairs), size):
+        rows = slice(first, first + size)
+        for name, values in (observe(net, v[rows], u[rows], pairs[rows]) or {}).items():
+            found.setdefault(name, []).append(values)
 
 
 class _Images:
