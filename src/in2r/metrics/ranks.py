@@ -20,8 +20,8 @@ from torch import Tensor
 Ints = NDArray[np.int64]
 Array = NDArray[np.floating] | Tensor
 
-Tile = tuple[slice, slice, Tensor]
-"""rows, columns, and the similarities (R, C) there"""
+Tile = tuple[slice, slice | Tensor, Tensor]
+"""rows, columns (a slice, or places (C,) int64), and the similarities (R, C) there"""
 
 # Tiles keep memory at some tens of MB for any number of items, and stay in the cache while they are counted.
 TILE_IMAGES = 256
@@ -122,6 +122,29 @@ def ranks_from_embeddings(
                 yield rows, columns, v[rows].double() @ texts  # autocast leaves float64 alone
 
     return _count(tiles(), own, owner, len(v), tolerance)
+
+
+def ranks_from_tiles(
+    tiles: Iterable[Tile], right: Tensor, image_of_caption: ArrayLike, images: int, tolerance: float = SAME_SIMILARITY
+) -> tuple[Ints, Ints]:
+    """Ranks of similarities that come tile by tile, and are never together in memory.
+
+    Args:
+        tiles: every pair of image and caption in exactly one, without NaN, each of at most `TILE_IMAGES` ×
+            `TILE_CAPTIONS`.
+        right: (C,) the similarities of the right pairs, in the tiles' float type and on their device. They may differ
+            from those in the tiles by less than `tolerance`.
+        image_of_caption: (C,) the right image of each caption, in 0..images-1.
+        images: N.
+        tolerance: a wrong item that is less similar by no more than this still counts as tied.
+
+    Returns:
+        i2t ranks (N,), -1 for an image without captions, and t2i ranks (C,), all 0-based.
+
+    Raises:
+        ValueError: for shapes that do not fit, an image index out of range, or no captions.
+    """
+    return _count(tiles, right, _checked_owner(image_of_caption, images, len(right)), images, tolerance)
 
 
 def recalls_from_ranks(i2t: Ints, t2i: Ints) -> dict[str, float]:
