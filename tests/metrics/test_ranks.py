@@ -7,12 +7,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from in2r.metrics import ranks
 from in2r.metrics import (
     Copies,
     chance_recalls,
     count_copies,
     fold_mean,
+    ranks,
     ranks_from_embeddings,
     ranks_from_similarity,
     recall_at_k,

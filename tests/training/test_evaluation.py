@@ -84,7 +84,7 @@ def test_one_network_is_its_own_ensemble() -> None:
     rows, health = evaluate_split({"A": Turned(1)}, part, texts, CPU)
     assert list(rows) == ["A", "ensemble"]
     assert rows["A"] == rows["ensemble"]
-    assert list(health) == ["collapsed_A"]
+    assert list(health) == ["collapsed_A", "at_chance_A"]
 
 
 def test_folds_are_averaged() -> None:

@@ -136,7 +136,7 @@ def count_wrong(tiles: Iterable[Tile], own: Tensor, right: Relevance, tolerance:
     All items are counted, and the right ones are taken off at the end: no tile has to be masked.
 
     Args:
-        tiles: of all distinct images × captions, the largest tile first.
+        tiles: of all distinct images × captions.
         own: (P,) the similarities of the right pairs, in the tiles' float type.
         right: the right pairs.
         tolerance: a wrong item that is less similar by no more than this is counted too.
@@ -158,8 +158,9 @@ def count_wrong(tiles: Iterable[Tile], own: Tensor, right: Relevance, tolerance:
     seen = own.clone()  # as the tiles have it: a product may differ from `own` by rounding
     buffer = own.new_empty(0)
     for rows, columns, sims in tiles:
-        buffer = buffer if buffer.numel() else torch.empty_like(sims)
-        above = buffer[: len(sims), : sims.shape[1]]  # 0 or 1 as floats: compared and summed much faster than bools
+        if buffer.numel() < sims.numel():
+            buffer = sims.new_empty(sims.numel())
+        above = buffer[: sims.numel()].view(sims.shape)  # 0 or 1 as floats: compared and summed faster than bools
         torch.ge(sims, row_bound[rows, None], out=above)
         i2t[rows] += (above if column_times is None else above * column_times[columns]).sum(dim=1)
         torch.ge(sims, column_bound[columns], out=above)

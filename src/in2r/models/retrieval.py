@@ -1,4 +1,4 @@
-"""The use of a model: images and captions in, unit-norm vectors out."""
+"""The use of a model: images and captions in, similarities or unit-norm vectors out."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -13,8 +13,9 @@ from in2r.data.features import UNUSABLE, Features, unusable
 from in2r.data.text.vocabulary import PackedTokens, Vocabulary
 from in2r.errors import InputError
 from in2r.models.base import Backbone
+from in2r.models.blocks import logit_blocks, mean_score
 from in2r.models.build import Inputs
-from in2r.models.encode import encode_images, encode_texts, side_by_side
+from in2r.models.encode import BATCH, encode_images, encode_texts, side_by_side
 
 log = logging.getLogger(__name__)
 
@@ -25,12 +26,15 @@ Vectors = NDArray[np.float32]
 
 
 class RetrievalModel:
-    """Images and captions as unit-norm vectors whose inner product is their similarity; made by `load`.
+    """Similarities of images and captions, and their unit-norm vectors; made by `load`.
 
-    With both networks a vector is the two embeddings side by side, over √2, so that an inner product is the
-    mean of the two networks' similarities.
+    Of a dual encoder (`interacts` False) the similarity is the inner product of the vectors. With both networks a
+    vector is the two embeddings side by side, over √2, so that an inner product is the mean of the two networks'
+    similarities. An interaction backbone (`interacts` True) compares words with regions; its vectors only approximate
+    that.
 
     Attributes:
+        interacts: whether only `score` gives the similarity.
         info: the content of config.json: sizes, inputs, data, noise, method, results.
         device: where it computes.
     """
@@ -45,6 +49,7 @@ class RetrievalModel:
     ) -> None:
         self._encoders = [encoder.to(device).eval() for encoder in encoders.values()]
         self._inputs, self._vocabulary = inputs, vocabulary
+        self.interacts = self._encoders[0].interacts
         self.device, self.info = device, info
 
     def __repr__(self) -> str:
@@ -59,7 +64,41 @@ class RetrievalModel:
         """Length of a vector: D of one network, 2 D of the ensemble."""
         return sum(encoder.dim for encoder in self._encoders)
 
-    def encode_images(self, features: Any, lengths: Any = None, *, out: Vectors | None = None) -> Vectors:
+    def score(self, features: Any, captions: Any, lengths: Any = None) -> Vectors:
+        """Return the similarities S (n, m) float32 of all images × captions, the mean of the networks'.
+
+        They are exact for every backbone: in [-1, 1] for a dual encoder, in (0, 1) for an interaction backbone. What is
+        needed beside the result does not grow with n and m.
+
+        Args:
+            features: n images, as in `encode_images`.
+            captions: m captions, as in `encode_captions`.
+            lengths: as in `encode_images`.
+
+        Raises:
+            InputError: as in `encode_images` and `encode_captions`.
+        """
+        if not self.interacts:
+            vectors: Vectors = self.encode_images(features, lengths) @ self.encode_captions(captions).T
+            return vectors
+        array, counts = self._checked_images(features, lengths)
+        assert self._vocabulary is not None  # an interaction backbone reads words
+        tokens = self._tokens(captions, self._vocabulary)
+        result = np.empty((len(array), len(tokens)), np.float32)
+        shortest_first = torch.from_numpy(np.argsort(np.diff(tokens.offsets), kind="stable"))
+        for some in torch.split(shortest_first, BATCH):
+            texts = [encode_texts(encoder, tokens, self.device, some) for encoder in self._encoders]
+            for top in range(0, len(array), BATCH):
+                block = _image_block(array, counts, slice(top, top + BATCH))
+                images = [encode_images(encoder, block, self.device) for encoder in self._encoders]
+                for rows, columns, logits in logit_blocks(self._encoders, images, texts):
+                    place = np.ix_(np.arange(rows.start, rows.stop) + top, some[columns].numpy())
+                    result[place] = mean_score(logits, self._encoders[0].bounded).cpu().numpy()
+        return result
+
+    def encode_images(
+        self, features: Any, lengths: Any = None, *, out: Vectors | None = None, coarse: bool = False
+    ) -> Vectors:
         """Return the vectors (N, dim) float32 of images; each is the same in any batch and order.
 
         Args:
@@ -67,21 +106,17 @@ class RetrievalModel:
                 on such; one image is (1, regions, d). A memory-mapped array is read block by block.
             lengths: (N,) integers in 1..regions, how many of an image's regions are real; None = all.
             out: an array (N, dim) to write to.
+            coarse: of an interaction backbone, return the global vectors.
 
         Raises:
             InputError: no image, another d than the model's, (N, d) for a model that was trained on several regions,
-                unusable values, lengths out of range.
+                unusable values, lengths out of range; an interaction backbone without `coarse`.
         """
-        array = _numbers(features, "images")
-        if array.ndim == 2:
-            self._check_flat(*array.shape)
-            array = array[:, None, :]
-        _require_shape("images", features, array, 3, self._inputs.image_dim, self._inputs.image_shapes)
-        counts = None if lengths is None else _lengths(lengths, *array.shape[:2])
+        self._require_vectors(coarse)
+        array, counts = self._checked_images(features, lengths)
 
         def encode(encoder: Backbone, block: slice) -> Tensor:
-            values = _finite(array[block], block.start, "images")
-            return encode_images(encoder, _items(values, None if counts is None else counts[block]), self.device).vector
+            return encode_images(encoder, _image_block(array, counts, block), self.device).vector
 
         return self._encode(len(array), encode, "images", out)
 
@@ -97,17 +132,20 @@ class RetrievalModel:
             raise InputError(f"images: shape ({count}, {dim}), but the model was trained on {trained} regions: {ways}")
         log.warning("images: shape (%d, %d) is read as %d images of one vector; %s", count, dim, count, ways)
 
-    def encode_captions(self, captions: Any, *, out: Vectors | None = None) -> Vectors:
+    def encode_captions(self, captions: Any, *, out: Vectors | None = None, coarse: bool = False) -> Vectors:
         """Return the vectors (N, dim) float32 of captions; each is the same in any batch and order.
 
         Args:
             captions: a list of N texts or, where the model was trained on caption vectors, an array or tensor
                 (N, d). A warning says when many words of texts are not in the model's vocabulary.
             out: an array (N, dim) to write to.
+            coarse: as in `encode_images`.
 
         Raises:
-            InputError: no caption, text where vectors are expected or the reverse, another d, NaN, infinity.
+            InputError: no caption, text where vectors are expected or the reverse, another d, NaN, infinity; an
+                interaction backbone without `coarse`.
         """
+        self._require_vectors(coarse)
         if self._vocabulary is not None:
             tokens = self._tokens(captions, self._vocabulary)
 
@@ -126,6 +164,21 @@ class RetrievalModel:
             return encode_texts(encoder, _items(values[:, None, :]), self.device).vector
 
         return self._encode(len(array), encode, "captions", out)
+
+    def _require_vectors(self, coarse: bool) -> None:
+        if self.interacts and not coarse:
+            raise InputError(
+                "this model compares words with regions: no vector of an item gives its similarities; use "
+                "score(images, captions), or coarse=True for global vectors, whose inner products only approximate them"
+            )
+
+    def _checked_images(self, features: Any, lengths: Any) -> tuple[NDArray[Any], NDArray[np.int64] | None]:
+        array = _numbers(features, "images")
+        if array.ndim == 2:
+            self._check_flat(*array.shape)
+            array = array[:, None, :]
+        _require_shape("images", features, array, 3, self._inputs.image_dim, self._inputs.image_shapes)
+        return array, None if lengths is None else _lengths(lengths, *array.shape[:2])
 
     def _tokens(self, captions: Any, vocabulary: Vocabulary) -> PackedTokens:
         if isinstance(captions, str):
@@ -210,6 +263,11 @@ def _finite(block: NDArray[Any], start: int, what: str) -> NDArray[Any]:
     if len(bad):
         raise InputError(f"{what}: row {start + bad[0]} (counted from 0) holds {UNUSABLE}; mend or remove it")
     return block
+
+
+def _image_block(array: NDArray[Any], lengths: NDArray[np.int64] | None, block: slice) -> Features:
+    """Return some of the images, checked."""
+    return _items(_finite(array[block], block.start, "images"), None if lengths is None else lengths[block])
 
 
 def _items(values: NDArray[Any], lengths: NDArray[np.int64] | None = None) -> Features:

@@ -83,9 +83,13 @@ class SimilarityVectors(Backbone):
             return at_least_float32(self.head(self.reason(nodes, mask)).squeeze(-1))
 
     def pair_bytes(self, words: int) -> int:
-        """Return the memory in bytes that `logits` needs per pair, without gradient, at captions of `words` words."""
-        nodes, regions = words + 1, self.image.regions
-        return 4 * (2 * nodes * self.dim + 2 * words * regions + nodes * (6 * self.similarity_dim + 2 * nodes))
+        """Return the memory in bytes that `logits` needs per pair, without gradient, at captions of `words` words.
+
+        Attention and similarity vectors come one after the other: the larger of both counts.
+        """
+        nodes = words + 1
+        attention = nodes * (2 * self.dim + 3 * self.image.regions)
+        return 4 * max(attention, nodes * (5 * self.similarity_dim + 2 * nodes))
 
     def _local(self, images: Items, texts: Items) -> Tensor:
         """Return the similarity vectors of all words (n, m, L, s); those of padded words mean nothing."""

@@ -1,19 +1,23 @@
 """Recall of a split: one row per network, and one of their ensemble; a single network is its own ensemble."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from in2r.data.features import Features
 from in2r.data.pairs import PairSet
 from in2r.data.text.vocabulary import PackedTokens
 from in2r.errors import InputError
-from in2r.metrics import Copies, fold_mean, ranks_from_embeddings, recalls_from_ranks, split_copies, split_folds
-from in2r.models.base import Backbone
-from in2r.models.encode import encode_images, encode_texts, side_by_side
+from in2r.metrics import Copies, fold_mean, recalls_from_ranks, split_copies, split_folds
+from in2r.models.base import Backbone, Items
+from in2r.models.blocks import ranks_of
+from in2r.models.encode import encode_images, encode_texts
+from in2r.transfer import send
 
 log = logging.getLogger(__name__)
 
@@ -24,8 +28,14 @@ COLLAPSED = 0.9999
 """Mean cosine above which embeddings are one vector; an untrained encoder may well stand at 0.99 and still rank."""
 
 
+AT_CHANCE = 0.4
+"""Place of the right image, from 0 (always first) to 1 (always last), from which a network ranks as if at random: a
+random order has 0.5; unlike recall at 10 this does not depend on the number of images."""
+ADVICE = "train anew with a smaller train.learning_rate, or with a longer warm-up (method.warmup_epochs)"
+
+
 def evaluate_split(
-    encoders: Mapping[str, Backbone],
+    backbones: Mapping[str, Backbone],
     split: PairSet,
     texts: Features | PackedTokens,
     device: torch.device,
@@ -34,10 +44,10 @@ def evaluate_split(
 ) -> tuple[Rows, dict[str, Any]]:
     """Return recalls per row, and the health figures of the embeddings.
 
-    The ensemble's similarity is the mean of both networks', as inner products of one vector per item (`side_by_side`).
+    The ensemble's similarity is the mean of the networks'; of one network it is that network's.
 
     Args:
-        encoders: the networks by name.
+        backbones: the networks by name.
         split: the images and captions.
         texts: the split's captions as the encoders take them.
         device: where to compute.
@@ -47,27 +57,53 @@ def evaluate_split(
     Raises:
         InputError: an embedding is not finite; named by network, split and item.
     """
-    images = {
-        name: _countable(encode_images(encoder, split.images, device).vector) for name, encoder in encoders.items()
-    }
-    captions = {name: _countable(encode_texts(encoder, texts, device).vector) for name, encoder in encoders.items()}
-    for name in encoders:
-        _require_finite(f"network {name}: {split.name} image", images[name])
-        _require_finite(f"network {name}: {split.name} caption", captions[name])
+    images = {name: _countable(encode_images(net, split.images, device)) for name, net in backbones.items()}
+    captions = {name: _countable(encode_texts(net, texts, device)) for name, net in backbones.items()}
+    for name in backbones:
+        _require_finite(f"network {name}: {split.name} image", images[name].vector)
+        _require_finite(f"network {name}: {split.name} caption", captions[name].vector)
+    rows = {name: _recalls([name], backbones, images, captions, split, folds, copies) for name in backbones}
+    several = len(backbones) > 1
+    rows["ensemble"] = (
+        _recalls(list(backbones), backbones, images, captions, split, folds, copies) if several else dict(rows["A"])
+    )
     health: dict[str, Any] = {}
-    for name in encoders:
-        health[f"collapsed_{name}"] = is_collapsed(images[name]) or is_collapsed(captions[name])
+    for name in backbones:
+        v, u = images[name].vector, captions[name].vector
+        health[f"collapsed_{name}"] = is_collapsed(v) or is_collapsed(u)
         if health[f"collapsed_{name}"]:
-            log.warning("network %s is collapsed: (nearly) all embeddings of a modality are equal", name)
-    if len(encoders) == 2:
-        a, b = encoders
-        health["peer_similarity_image"] = float((images[a] * images[b]).sum(1).mean())
-        health["peer_similarity_text"] = float((captions[a] * captions[b]).sum(1).mean())
-    images["ensemble"] = side_by_side([images[name] for name in encoders])
-    captions["ensemble"] = side_by_side([captions[name] for name in encoders])
-    owners = torch.as_tensor(split.image_of_caption)
-    rows = {name: _recalls(images[name], captions[name], owners, folds, copies) for name in images}
+            log.warning("network %s is collapsed: (nearly) all embeddings of a modality are equal; %s", name, ADVICE)
+        health[f"at_chance_{name}"] = is_at_chance(rows[name], len(split.images) // folds)
+    if several:
+        for side, items in (("image", images), ("text", captions)):
+            a, b = (items[name].vector for name in backbones)
+            health[f"peer_similarity_{side}"] = float((a * b).sum(1).mean())
     return rows, health
+
+
+def is_at_chance(recalls: dict[str, float], images: int) -> bool:
+    """Tell whether the right image stands no better among `images` (2 or more) than in a random order, on average.
+
+    Its mean place is (t2i_meanr - 1) / (images - 1): 0.5 for a random order, 1 for a collapsed network, since a tie
+    counts against it.
+    """
+    return (recalls["t2i_meanr"] - 1) / (images - 1) >= AT_CHANCE
+
+
+def failures(health: dict[str, Any]) -> list[str]:
+    """Say which networks have learnt nothing, and what to do about it; nothing where all went well.
+
+    Args:
+        health: of `evaluate_split`, or an epoch's record, which holds it.
+    """
+    collapsed = [name for name in "AB" if health.get(f"collapsed_{name}")]
+    lost = [name for name in "AB" if health.get(f"at_chance_{name}") and name not in collapsed]
+    found = [
+        f"network {' and '.join(names)}: {what}"
+        for names, what in ((collapsed, "collapsed, all embeddings are equal"), (lost, "no better than a random order"))
+        if names
+    ]
+    return [f"NOTHING LEARNT: {'; '.join(found)}; {ADVICE}"] if found else []
 
 
 def is_collapsed(embeddings: Tensor) -> bool:
@@ -92,9 +128,9 @@ def mean_pairwise_cosine(embeddings: Tensor) -> float:
     return (float(total @ total) - count) / (count * (count - 1))
 
 
-def _countable(embeddings: Tensor) -> Tensor:
-    """Return the embeddings where float64 is to be had, in which ranks are counted: MPS lacks it."""
-    return embeddings.cpu() if embeddings.device.type == "mps" else embeddings
+def _countable(items: Items) -> Items:
+    """Return the items where float64 is to be had, in which ranks are counted: MPS lacks it."""
+    return items.to(torch.device("cpu")) if items.vector.device.type == "mps" else items
 
 
 def _require_finite(what: str, embeddings: Tensor) -> None:
@@ -103,8 +139,26 @@ def _require_finite(what: str, embeddings: Tensor) -> None:
         raise InputError(f"{what} {int(bad.nonzero()[0])} has an embedding that is not finite")
 
 
-def _recalls(images: Tensor, captions: Tensor, owners: Tensor, folds: int, copies: Copies | None) -> dict[str, float]:
-    parts = split_folds(images, captions, owners, folds)
-    inside = split_copies(copies, owners, folds)
-    ranks = (ranks_from_embeddings(*part, copies=own) for part, own in zip(parts, inside, strict=True))
-    return fold_mean([recalls_from_ranks(*found) for found in ranks])
+def _recalls(
+    names: Sequence[str],
+    backbones: Mapping[str, Backbone],
+    images: Mapping[str, Items],
+    captions: Mapping[str, Items],
+    split: PairSet,
+    folds: int,
+    copies: Copies | None,
+) -> dict[str, float]:
+    """Return the recalls of the mean similarity of the named networks."""
+    owners = np.asarray(split.image_of_caption)
+    parts = split_folds(np.arange(len(split.images)), np.arange(len(owners)), owners, folds)
+    nets = [backbones[name] for name in names]
+    found = []
+    for (rows, columns, owner), own in zip(parts, split_copies(copies, owners, folds), strict=True):
+        v, u = ([_at(side[name], places) for name in names] for side, places in ((images, rows), (captions, columns)))
+        found.append(recalls_from_ranks(*ranks_of(nets, v, u, owner, copies=own)))
+    return fold_mean(found)
+
+
+def _at(items: Items, places: NDArray[np.int64]) -> Items:
+    """Return the items at ascending places (k,); all of them without a copy."""
+    return items if len(places) == len(items) else items[send(torch.from_numpy(places), items.vector.device)]
