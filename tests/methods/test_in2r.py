@@ -13,24 +13,54 @@ from in2r.errors import InputError
 from in2r.layers.refiners import GatRefiner, GcnRefiner, GraphRefiner, MeanRefiner, Top1Refiner
 from in2r.losses import prototype_contrast_loss, rectification_loss, sce_loss, triplet_loss
 from in2r.memory import Neighbors
-from in2r.methods import Batch, Peer, build_method
-from in2r.methods.base import Step
-from in2r.methods.in2r import In2r, In2rConfig
+from in2r.methods import Batch, Net, Now, PartitionConfig, Step, build_method, in_two
+from in2r.methods.in2r import In2r, In2rConfig, In2rOwn
+from in2r.methods.judging import PairLosses
 from in2r.methods.plain import Sce, SceConfig, Triplet, TripletConfig
-from in2r.models.build import Inputs, ModelConfig, build_encoder
+from in2r.models.base import Items
+from in2r.models.build import Inputs, ModelConfig, build_backbone
 
 DIM = 8
 
 
 def method(**settings: object) -> In2r:
     settings = {"num_neighbors": 3, "memory_size": 12, "refiner_dropout": 0.0, **settings}
-    return In2r(In2rConfig(**settings), pairs=100)  # type: ignore[arg-type]
+    return In2r(In2rConfig(**settings), PartitionConfig())  # type: ignore[arg-type]
 
 
-def peer(made: In2r, seed: int, dropout: float = 0.0) -> Peer:
+def own(made: In2r, pairs: int = 100) -> In2rOwn:
+    return made.own(DIM, pairs, 4)
+
+
+def network(made: In2r, seed: int, dropout: float = 0.0) -> Net:
     torch.manual_seed(seed)
     config = ModelConfig(dim=DIM, image="linear", text="linear", image_dropout=dropout, text_dropout=dropout)
-    return Peer(build_encoder(config, Inputs(5, "vectors", 6)), *made.parts(DIM))
+    return Net(build_backbone(config, Inputs(5, "vectors", 6)), own(made))
+
+
+def embed(net: Net, given: Batch) -> tuple[Tensor, Tensor]:
+    [(images, texts)] = net.encode(given)
+    return images.vector, texts.vector
+
+
+def step_of(made: In2r, net: Net, other: Net, clean: Batch, noisy: Batch | None = None) -> Step:
+    """Return the one step of an iteration."""
+    batches = {"clean": clean} if noisy is None else {"clean": clean, "noisy": noisy}
+    [step] = made.steps(net, other, batches, Now(epoch=0, epochs=1, seed=0, name="A"))
+    return step
+
+
+def found(step: Step) -> tuple[Neighbors, Neighbors]:
+    """Return the neighbours of images and of texts."""
+    assert step.found is not None
+    return step.found.near_images, step.found.near_texts
+
+
+def kept(net: Net, step: Step) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Take the step and return what is in the network's memory, which was empty."""
+    assert len(net.own.memory) == 0
+    step.after()
+    return net.own.memory.entries()
 
 
 def batch(pairs: list[int], groups: list[int] | None = None, elite: list[bool] | None = None) -> Batch:
@@ -43,42 +73,40 @@ def batch(pairs: list[int], groups: list[int] | None = None, elite: list[bool] |
         image_mask=None,
         texts=torch.randn(len(pairs), 1, 6, generator=generator),
         text_mask=None,
-        elite=torch.tensor(elite if elite is not None else [True] * len(pairs)).nonzero().flatten(),
+        columns={"elite": torch.tensor(elite if elite is not None else [True] * len(pairs))},
     )
 
 
-def fill(net: Peer, ids: list[int], groups: list[int] | None = None, seed: int = 5) -> None:
+def fill(net: Net, ids: list[int], groups: list[int] | None = None, seed: int = 5) -> None:
     generator = torch.Generator().manual_seed(seed)
     images, texts = (functional.normalize(torch.randn(len(ids), DIM, generator=generator), dim=1) for _ in "vu")
-    assert net.memory is not None
-    net.memory.push(images, texts, torch.tensor(ids), torch.tensor(groups if groups else ids))
+    net.own.memory.push(images, texts, torch.tensor(ids), torch.tensor(groups if groups else ids))
 
 
 CLEAN, NOISY = batch([0, 5, 10, 15]), batch([20, 25, 30])
 
 
-def ready(**settings: object) -> tuple[In2r, Peer, Peer]:
+def ready(**settings: object) -> tuple[In2r, Net, Net]:
     """Return a method, a network, and a peer whose memory holds ten entries."""
     made = method(**settings)
-    net, other = peer(made, 0), peer(made, 1)
-    if other.memory is not None:
+    net, other = network(made, 0), network(made, 1)
+    if other.own.memory is not None:
         fill(other, list(range(100, 110)))
     return made, net, other
 
 
-def rectified(**settings: object) -> tuple[Step, Tensor, Tensor, Peer]:
+def rectified(**settings: object) -> tuple[Step, Tensor, Tensor, Net]:
     """Return a step, and the noisy embeddings v, u that it was made from."""
     made, net, other = ready(**settings)
-    step = made.partition_step(net, other, CLEAN, NOISY)
-    v, u = net.embed(NOISY)
+    step = step_of(made, net, other, CLEAN, NOISY)
+    v, u = embed(net, NOISY)
     return step, v, u, net
 
 
 def prototypes(step: Step) -> tuple[Tensor, Tensor]:
-    assert step.near_images is not None
-    assert step.near_texts is not None
-    t_hat = functional.normalize(step.near_images.texts.mean(1), dim=1)
-    v_hat = functional.normalize(step.near_texts.images.mean(1), dim=1)
+    near_images, near_texts = found(step)
+    t_hat = functional.normalize(near_images.texts.mean(1), dim=1)
+    v_hat = functional.normalize(near_texts.images.mean(1), dim=1)
     return t_hat, v_hat
 
 
@@ -87,8 +115,8 @@ def prototypes(step: Step) -> tuple[Tensor, Tensor]:
 
 def test_warm_up_is_eq_1() -> None:
     made, net, _ = ready(ce_weight=0.7, rce_weight=1.3, warmup_temperature=0.1)
-    step = made.all_pairs_step(net, CLEAN, 0)
-    v, u = net.embed(CLEAN)
+    step = made.warmup()[1].step(net, CLEAN)
+    v, u = embed(net, CLEAN)
     s = (v @ u.T / 0.1).double().detach()
     total = 0.0
     for logits in (s, s.T):
@@ -100,7 +128,7 @@ def test_warm_up_is_eq_1() -> None:
             total += (0.7 * forward + 1.3 * reverse) / 2 / 4
     assert step.losses["sce"].item() == pytest.approx(total, rel=1e-5)
     assert step.losses["total"] is step.losses["sce"]
-    assert step.keep is None
+    assert len(kept(net, step)[0]) == 0
 
 
 # --- Eqs. 2 to 5 and 12
@@ -109,7 +137,7 @@ def test_warm_up_is_eq_1() -> None:
 @pytest.mark.parametrize(("weight", "gamma"), [(0.5, 1.0), (1.0, 0.25), (0.1, 0.0)])
 def test_the_total_is_put_together_as_eq_5_and_eq_12_say(weight: float, gamma: float) -> None:
     made, net, other = ready(lambda_intra=weight, gamma=gamma)
-    losses = {name: loss.item() for name, loss in made.partition_step(net, other, CLEAN, NOISY).losses.items()}
+    losses = {name: loss.item() for name, loss in step_of(made, net, other, CLEAN, NOISY).losses.items()}
     assert losses.keys() == {"inter", "intra_image", "intra_text", "clean", "rect", "total"}
     clean = losses["inter"] + weight * (losses["intra_image"] + losses["intra_text"])
     assert losses["clean"] == pytest.approx(clean, rel=1e-6)
@@ -119,8 +147,8 @@ def test_the_total_is_put_together_as_eq_5_and_eq_12_say(weight: float, gamma: f
 
 def test_the_parts_of_the_clean_loss() -> None:
     made, net, other = ready(margin=0.3, intra_margin=0.7)
-    losses = made.partition_step(net, other, CLEAN, NOISY).losses
-    v, u = net.embed(CLEAN)
+    losses = step_of(made, net, other, CLEAN, NOISY).losses
+    v, u = embed(net, CLEAN)
     assert torch.allclose(losses["inter"], triplet_loss(v @ u.T, 0.3))
     # without dropout both views are the same
     assert torch.allclose(losses["intra_image"], triplet_loss(v @ v.T, 0.7))
@@ -129,18 +157,18 @@ def test_the_parts_of_the_clean_loss() -> None:
 
 def test_the_second_view_has_its_own_dropout() -> None:
     made = method(intra_margin=0.0)
-    net, other = peer(made, 0, dropout=0.5).train(), peer(made, 1)
-    step = made.partition_step(net, other, CLEAN, None)
+    net, other = network(made, 0, dropout=0.5).train(), network(made, 1)
+    step = step_of(made, net, other, CLEAN)
     # with margin 0, one view would have every pair at its own maximum: no loss at all
     assert step.losses["intra_image"].item() > 0
     net.eval()
-    step = made.partition_step(net, other, CLEAN, None)
+    step = step_of(made, net, other, CLEAN)
     assert step.losses["intra_image"].item() == 0
 
 
 def test_without_intra_weight_there_is_no_second_view() -> None:
     made, net, other = ready(lambda_intra=0.0)
-    losses = made.partition_step(net, other, CLEAN, None).losses
+    losses = step_of(made, net, other, CLEAN).losses
     assert losses.keys() == {"inter", "clean", "total"}
     assert torch.equal(losses["clean"], losses["inter"])
 
@@ -150,10 +178,9 @@ def test_without_intra_weight_there_is_no_second_view() -> None:
 
 def test_rectification_by_plain_loops() -> None:
     made, net, other = ready(rectifier="mean", rectification_temperature=0.2, ce_weight=0.5, rce_weight=2.0)
-    step = made.partition_step(net, other, CLEAN, NOISY)
-    assert other.memory is not None
-    keys, values, *_ = other.memory.entries()
-    v, u = (x.detach().double() for x in net.embed(NOISY))
+    step = step_of(made, net, other, CLEAN, NOISY)
+    keys, values, *_ = other.own.memory.entries()
+    v, u = (x.detach().double() for x in embed(net, NOISY))
     keys, values = keys.double(), values.double()
 
     def prototype(query: Tensor, by: Tensor, take: Tensor) -> Tensor:
@@ -180,36 +207,37 @@ def test_rectification_by_plain_loops() -> None:
 def test_gradients_reach_encoders_and_refiner_and_nothing_of_the_peer() -> None:
     made, net, other = ready()
     before = copy.deepcopy(other.state_dict())
-    own = copy.deepcopy(net.memory.state_dict())  # type: ignore[union-attr]
-    step = made.partition_step(net, other, CLEAN, NOISY)
+    memory = copy.deepcopy(net.own.memory.state_dict())
+    step = step_of(made, net, other, CLEAN, NOISY)
     step.losses["rect"].backward()
     moved = [name for name, weight in net.named_parameters() if weight.grad is not None and weight.grad.any()]
-    for part in ("encoder.image", "encoder.text", "refiners.i2t.q_proj", "refiners.i2t.output_layer"):
+    for part in ("backbone.image", "backbone.text", "own.refiners.i2t.q_proj", "own.refiners.i2t.output_layer"):
         assert any(name.startswith(part) for name in moved), part
     assert all(weight.grad is None for weight in other.parameters())
     assert all(torch.equal(before[name], value) for name, value in other.state_dict().items())
-    assert all(torch.equal(own[name], value) for name, value in net.memory.state_dict().items())  # type: ignore[union-attr]
+    assert all(torch.equal(memory[name], value) for name, value in net.own.memory.state_dict().items())
 
 
 def test_the_candidates_inside_the_target_are_constants() -> None:
     """The encoders' gradient is that of a cross-entropy to a fixed target."""
     made, net, other = ready(rectifier="mean")
-    step = made.partition_step(net, other, CLEAN, NOISY)
-    got = torch.autograd.grad(step.losses["rect"], list(net.encoder.parameters()))
+    step = step_of(made, net, other, CLEAN, NOISY)
+    got = torch.autograd.grad(step.losses["rect"], list(net.backbone.parameters()))
     t_hat, v_hat = prototypes(step)
-    v, u = net.embed(NOISY)
+    v, u = embed(net, NOISY)
     q_i2t = torch.softmax(t_hat @ u.detach().T / 0.05, 1)
     q_t2i = torch.softmax(v_hat @ v.detach().T / 0.05, 1)
-    wanted = torch.autograd.grad(rectification_loss(v @ u.T, q_i2t, q_t2i), list(net.encoder.parameters()))
+    wanted = torch.autograd.grad(rectification_loss(v @ u.T, q_i2t, q_t2i), list(net.backbone.parameters()))
     assert all(torch.allclose(a, b, atol=1e-5) for a, b in zip(got, wanted, strict=True))
 
 
 @pytest.mark.parametrize("kind", ["refiner", "mean", "top1"])
 def test_each_rectifier_makes_its_own_prototypes(kind: str) -> None:
     made = method(rectifier=kind)
-    refiners, memory = made.parts(DIM)
-    assert memory is not None
-    assert isinstance(refiners["i2t"], {"refiner": GraphRefiner, "mean": MeanRefiner, "top1": Top1Refiner}[kind])
+    assert own(made).memory is not None
+    assert isinstance(
+        own(made).refiners["i2t"], {"refiner": GraphRefiner, "mean": MeanRefiner, "top1": Top1Refiner}[kind]
+    )
     values = {other: rectified(rectifier=other)[0].losses["rect"].item() for other in ("refiner", "mean", "top1")}
     assert len({round(value, 5) for value in values.values()}) == 3
 
@@ -217,18 +245,18 @@ def test_each_rectifier_makes_its_own_prototypes(kind: str) -> None:
 def test_each_graph_is_a_refiner_of_its_own() -> None:
     kinds = {"mhsa": GraphRefiner, "gcn": GcnRefiner, "gat": GatRefiner}
     for kind, cls in kinds.items():
-        assert isinstance(method(refiner=kind).parts(DIM)[0]["i2t"], cls)
+        assert isinstance(own(method(refiner=kind)).refiners["i2t"], cls)
     assert len({round(rectified(refiner=kind)[0].losses["rect"].item(), 5) for kind in kinds}) == 3
 
 
 def test_without_rectifier_there_is_nothing_to_keep() -> None:
     made, net, other = ready(rectifier="none")
-    assert made.name == "discard"
-    assert net.memory is None
-    assert len(net.refiners) == 0
-    assert made.prefill() is None
-    step = made.partition_step(net, other, CLEAN, None)
-    assert step.keep is None
+    assert made.label == "discard"
+    assert method().label == "in2r"
+    assert net.own.memory is None
+    assert len(net.own.refiners) == 0
+    step = step_of(made, net, other, CLEAN)
+    step.after()
     assert "rect" not in step.losses
     assert torch.equal(step.losses["total"], step.losses["clean"])
     assert not step.notes
@@ -236,22 +264,25 @@ def test_without_rectifier_there_is_nothing_to_keep() -> None:
 
 def test_fewer_entries_than_neighbours_or_no_noisy_pairs_are_noted() -> None:
     made = method(num_neighbors=3)
-    net, other = peer(made, 0), peer(made, 1)
+    net, other = network(made, 0), network(made, 1)
     fill(other, [1, 2])
     for noisy in (NOISY, None):
         if noisy is None:
             fill(other, [3, 4])
-        step = made.partition_step(net, other, CLEAN, noisy)
-        assert step.notes == {"unrectified_steps": 1.0}
+        step = step_of(made, net, other, CLEAN, noisy)
+        assert step.notes == {"unrectified_steps": 1.0, "elite_pairs": 4.0}
+        assert step.found is None
         assert "rect" not in step.losses
         assert torch.equal(step.losses["total"], step.losses["clean"])
-    assert "rect" in made.partition_step(net, other, CLEAN, NOISY).losses
+    rectified = step_of(made, net, other, CLEAN, NOISY)
+    assert "rect" in rectified.losses
+    assert rectified.notes["unrectified_steps"] == 0
 
 
 def test_both_batches_as_candidates() -> None:
     step, v, u, net = rectified(rectifier="mean", candidates="both")
     t_hat, v_hat = prototypes(step)
-    clean_v, clean_u = net.embed(CLEAN)
+    clean_v, clean_u = embed(net, CLEAN)
     images, texts = torch.cat([v, clean_v]), torch.cat([u, clean_u])
     q_i2t, q_t2i = torch.softmax(t_hat @ texts.T / 0.05, 1), torch.softmax(v_hat @ images.T / 0.05, 1)
     wanted = rectification_loss(v @ texts.T, q_i2t, q_t2i, similarity_t2i=u @ images.T)
@@ -268,13 +299,12 @@ def test_prototype_contrast() -> None:
 
 def test_a_refiner_for_each_direction() -> None:
     made, net, other = ready(refiner_sharing="per-direction")
-    assert set(net.refiners) == {"i2t", "t2i"}
-    assert set(peer(method(), 0).refiners) == {"i2t"}
-    step = made.partition_step(net, other, CLEAN, NOISY)
-    assert step.near_images is not None
-    assert step.near_texts is not None
-    v, u = net.embed(NOISY)
-    t_hat, v_hat = net.refiners["i2t"](step.near_images.texts), net.refiners["t2i"](step.near_texts.images)
+    assert set(net.own.refiners) == {"i2t", "t2i"}
+    assert set(network(method(), 0).own.refiners) == {"i2t"}
+    step = step_of(made, net, other, CLEAN, NOISY)
+    near_images, near_texts = found(step)
+    v, u = embed(net, NOISY)
+    t_hat, v_hat = net.own.refiners["i2t"](near_images.texts), net.own.refiners["t2i"](near_texts.images)
     wanted = rectification_loss(v @ u.T, torch.softmax(t_hat @ u.T / 0.05, 1), torch.softmax(v_hat @ v.T / 0.05, 1))
     assert torch.allclose(step.losses["rect"], wanted, rtol=1e-4)
 
@@ -282,23 +312,20 @@ def test_a_refiner_for_each_direction() -> None:
 # --- neighbours
 
 
-def own_entries(net: Peer, other: Peer, noisy: Batch) -> None:
+def own_entries(net: Net, other: Net, noisy: Batch) -> None:
     """Put the noisy pairs themselves, and their images with other captions, into the peer's memory."""
-    assert other.memory is not None
-    v, u = (x.detach() for x in net.embed(noisy))
-    other.memory.push(v, u, noisy.pairs, noisy.groups)
-    other.memory.push(v, u.roll(1, 0), noisy.pairs + 1000, noisy.groups)
+    v, u = (x.detach() for x in embed(net, noisy))
+    other.own.memory.push(v, u, noisy.pairs, noisy.groups)
+    other.own.memory.push(v, u.roll(1, 0), noisy.pairs + 1000, noisy.groups)
 
 
 def neighbours(**settings: object) -> tuple[Neighbors, Neighbors]:
     made = method(memory_size=20, **settings)
-    net, other = peer(made, 0), peer(made, 1)
+    net, other = network(made, 0), network(made, 1)
     fill(other, list(range(100, 108)))
     own_entries(net, other, NOISY)
-    step = made.partition_step(net, other, CLEAN, NOISY)
-    assert step.near_images is not None
-    assert step.near_texts is not None
-    return step.near_images, step.near_texts
+    step = step_of(made, net, other, CLEAN, NOISY)
+    return found(step)
 
 
 def test_a_querys_own_entries_are_its_best_neighbours() -> None:
@@ -318,56 +345,64 @@ def test_exclude_self_leaves_out_the_image_and_the_pair() -> None:
 
 def test_the_memory_that_is_searched_is_the_peers_or_the_own() -> None:
     made = method(memory_source="self")
-    net, other = peer(made, 0), peer(made, 1)
+    net, other = network(made, 0), network(made, 1)
     fill(other, list(range(100, 110)))
-    assert "rect" not in made.partition_step(net, other, CLEAN, NOISY).losses  # its own is empty
+    assert "rect" not in step_of(made, net, other, CLEAN, NOISY).losses  # its own is empty
     fill(net, list(range(200, 210)))
-    step = made.partition_step(net, other, CLEAN, NOISY)
-    assert step.near_images is not None
-    assert step.near_texts is not None
-    assert (step.near_images.ids >= 200).all()
-    assert (step.near_texts.ids >= 200).all()
-    found = method().partition_step(net, other, CLEAN, NOISY).near_images
-    assert found is not None
-    assert (found.ids < 200).all()
+    step = step_of(made, net, other, CLEAN, NOISY)
+    near_images, near_texts = found(step)
+    assert (near_images.ids >= 200).all()
+    assert (near_texts.ids >= 200).all()
+    assert (found(step_of(method(), net, other, CLEAN, NOISY))[0].ids < 200).all()
+
+
+def test_what_is_said_of_the_neighbours_by_hand() -> None:
+    """The memory holds pair 20 three times; each query's best are two distinct pairs, or one."""
+    made = method(memory_size=20)
+    net, other = network(made, 0), network(made, 1)
+    fill(other, [20, 20, 20, 31, 31])
+    step = step_of(made, net, other, CLEAN, NOISY)
+    for near, side in zip(found(step), ("i2t", "t2i"), strict=True):
+        distinct = sum(len(set(row)) for row in near.ids.tolist()) / 3
+        assert float(step.notes[f"distinct_neighbors_{side}"]) == pytest.approx(distinct)
+        assert float(step.notes[f"neighbor_score_{side}"]) == pytest.approx(float(near.scores.mean()))
+    assert float(step.notes["queries_without_prototype"]) == 0
 
 
 def test_without_the_elite_filter_every_clean_pair_is_kept() -> None:
     clean = batch([0, 5, 10, 15], elite=[True, False, False, True])
     for elite, wanted in ((True, [0, 15]), (False, [0, 5, 10, 15])):
         made, net, other = ready(memory_elite=elite)
-        keep = made.partition_step(net, other, clean, NOISY).keep
-        assert keep is not None
-        assert keep[2].tolist() == wanted
-        assert made.prefill() == ("elite" if elite else "clean")
+        step = step_of(made, net, other, clean, NOISY)
+        assert step.notes["elite_pairs"] == len(wanted)
+        assert kept(net, step)[2].tolist() == wanted
 
 
 def test_what_an_analysis_hides_is_not_found() -> None:
     made = method(memory_size=20)
-    net, other = peer(made, 0), peer(made, 1)
+    net, other = network(made, 0), network(made, 1)
     fill(other, list(range(100, 108)))
     own_entries(net, other, NOISY)
     nothing = torch.full((3, 1), -1)
     hidden = {"image": (NOISY.groups, nothing), "text": (NOISY.groups, torch.tensor([[100], [101], [-1]]))}
-    step = made.partition_step(net, other, CLEAN, replace(NOISY, hidden=hidden))
-    assert step.near_images is not None
-    assert step.near_texts is not None
-    assert not (step.near_images.groups == NOISY.groups[:, None]).any()
-    assert not (step.near_texts.groups == NOISY.groups[:, None]).any()
-    assert 100 not in step.near_texts.ids[0]
-    assert 101 not in step.near_texts.ids[1]
+    step = step_of(made, net, other, CLEAN, replace(NOISY, hidden=hidden))
+    near_images, near_texts = found(step)
+    assert not (near_images.groups == NOISY.groups[:, None]).any()
+    assert not (near_texts.groups == NOISY.groups[:, None]).any()
+    assert 100 not in near_texts.ids[0]
+    assert 101 not in near_texts.ids[1]
 
 
 def test_a_query_without_enough_neighbours_has_no_prototype() -> None:
     made = method(rectifier="mean", memory_exclude_self=True, memory_size=4)
-    net, other = peer(made, 0), peer(made, 1)
+    net, other = network(made, 0), network(made, 1)
     fill(other, [200, 201, 202, 203], [4, 1, 2, 3])  # image 4 is that of noisy pair 20
     few = method(rectifier="mean", memory_exclude_self=True, memory_size=4, num_neighbors=4)
-    step = few.partition_step(net, other, CLEAN, NOISY)
+    step = step_of(few, net, other, CLEAN, NOISY)
     assert float(step.notes["queries_without_prototype"]) == pytest.approx(1 / 3)
     assert step.losses["rect"].isfinite()
     t_hat, v_hat = prototypes(step)
-    v, u = net.embed(NOISY)
+    v, u = embed(net, NOISY)
     q_i2t, q_t2i = torch.softmax(t_hat @ u.T / 0.05, 1), torch.softmax(v_hat @ v.T / 0.05, 1)
     each = rectification_loss(v @ u.T, q_i2t, q_t2i, reduction="none")
     assert torch.allclose(step.losses["rect"], each[1:].mean(), rtol=1e-4)
@@ -375,20 +410,20 @@ def test_a_query_without_enough_neighbours_has_no_prototype() -> None:
 
 def test_a_query_without_a_prototype_lends_none_to_the_others() -> None:
     made = method(rectifier="mean", rectification="prototype-contrast", memory_exclude_self=True, num_neighbors=4)
-    net, other = peer(made, 0), peer(made, 1)
+    net, other = network(made, 0), network(made, 1)
     fill(other, [200, 201, 202, 203], [4, 1, 2, 3])  # image 4 is that of noisy pair 20
-    step = made.partition_step(net, other, CLEAN, NOISY)
+    step = step_of(made, net, other, CLEAN, NOISY)
     t_hat, v_hat = prototypes(step)
-    v, u = net.embed(NOISY)
+    v, u = embed(net, NOISY)
     alone = prototype_contrast_loss(v[1:] @ t_hat[1:].T, u[1:] @ v_hat[1:].T)
     assert torch.allclose(step.losses["rect"], alone, rtol=1e-4)
 
 
 def test_with_no_prototype_at_all_the_loss_is_zero() -> None:
     made = method(memory_exclude_self=True)
-    net, other = peer(made, 0), peer(made, 1)
+    net, other = network(made, 0), network(made, 1)
     fill(other, [200, 201, 202], [9, 9, 9])
-    step = made.partition_step(net, other, CLEAN, batch([45, 46]))
+    step = step_of(made, net, other, CLEAN, batch([45, 46]))
     assert step.losses["rect"].item() == 0
     step.losses["total"].backward()  # type: ignore[no-untyped-call]
     assert all(weight.grad is None or weight.grad.isfinite().all() for weight in net.parameters())
@@ -400,10 +435,9 @@ def test_with_no_prototype_at_all_the_loss_is_zero() -> None:
 def test_only_elite_pairs_are_kept() -> None:
     made, net, other = ready()
     clean = batch([0, 5, 10, 15], elite=[False, True, False, True])
-    step = made.partition_step(net, other, clean, None)
-    assert step.keep is not None
-    images, texts, pairs, groups = step.keep
-    v, u = net.embed(clean)
+    step = step_of(made, net, other, clean)
+    v, u = embed(net, clean)
+    images, texts, pairs, groups = kept(net, step)
     assert pairs.tolist() == [5, 15]
     assert groups.tolist() == [1, 3]
     assert torch.allclose(images, v[[1, 3]])
@@ -418,31 +452,34 @@ def test_pairs_of_one_image_are_no_negatives_where_that_is_asked_for() -> None:
     ignore[0, 1] = ignore[1, 0] = True
     for asked, ignored in ((True, ignore), (False, None)):
         made, net, other = ready(mask_same_image=asked)
-        losses = made.partition_step(net, other, clean, None).losses
-        v, u = net.embed(clean)
+        losses = step_of(made, net, other, clean).losses
+        v, u = embed(net, clean)
         assert torch.allclose(losses["inter"], triplet_loss(v @ u.T, ignore=ignored))
         assert torch.allclose(losses["intra_image"], triplet_loss(v @ v.T, ignore=ignored))
         assert torch.allclose(losses["intra_text"], triplet_loss(u @ u.T, ignore=ignored))
-        warm = made.all_pairs_step(net, clean, 0).losses["sce"]
+        warm = made.warmup()[1].step(net, clean).losses["sce"]
         assert torch.allclose(warm, sce_loss(v @ u.T, ignore=ignored))
 
 
 def test_pairs_of_the_same_words_are_no_negatives_either() -> None:
-    clean = replace(batch([0, 1, 5, 10]), words=torch.tensor([3, 4, 7, 4]))  # pairs 0 and 1: one image; 1 and 3: words
+    columns = {"elite": torch.ones(4).bool(), "words": torch.tensor([3, 4, 7, 4])}
+    clean = replace(batch([0, 1, 5, 10]), columns=columns)  # pairs 0 and 1: one image; 1 and 3: words
     ignore = torch.zeros(4, 4, dtype=torch.bool)
     ignore[0, 1] = ignore[1, 0] = ignore[1, 3] = ignore[3, 1] = True
     made, net, other = ready(mask_same_image=True)
-    v, u = net.embed(clean)
-    losses = made.partition_step(net, other, clean, None).losses
+    v, u = embed(net, clean)
+    losses = step_of(made, net, other, clean).losses
     assert torch.allclose(losses["inter"], triplet_loss(v @ u.T, ignore=ignore))
 
 
 def test_memory_size() -> None:
     def size(pairs: int, **settings: object) -> int:
-        return In2r(In2rConfig(**settings), pairs).memory_size  # type: ignore[arg-type]
+        memory = own(In2r(In2rConfig(**settings), PartitionConfig()), pairs).memory  # type: ignore[arg-type]
+        assert memory is not None
+        return memory.capacity
 
     assert size(1000) == 450
-    assert size(4) == 5  # never fewer than K
+    assert size(11) == 5  # never fewer than K
     assert size(10**6) == 65536
     assert size(1000, memory_size=7) == 7
     assert size(1000, memory_share=2.0, memory_limit=10**6) == 2000
@@ -450,9 +487,81 @@ def test_memory_size() -> None:
 
 def test_phases() -> None:
     made = method(warmup_epochs=2)
-    assert [made.needs_partition(epoch) for epoch in range(4)] == [False, False, True, True]
-    assert made.prefill() == "elite"
-    assert method(memory_prefill=False).prefill() is None
+    assert made.warmup()[0] == 2
+    assert made.divides()
+    assert [walk.name for walk in made.sets] == ["clean", "noisy"]
+
+
+# --- the first division fills the memories
+
+
+class Pairs:
+    """Twenty training pairs of unit vectors, as a method sees them: pair k belongs to image k // 5."""
+
+    device = torch.device("cpu")
+    pairs = torch.arange(20)
+    image_of_pair = torch.arange(20) // 5
+
+    def __init__(self) -> None:
+        draws = torch.Generator().manual_seed(1)
+        self.vectors = [functional.normalize(torch.randn(20, DIM, generator=draws), dim=1) for _ in "vu"]
+
+    def encode(self, net: Net, pairs: Tensor) -> tuple[Items, Items]:
+        return Items(self.vectors[0][pairs]), Items(self.vectors[1][pairs])
+
+    def same_words(self) -> None:
+        return None
+
+
+def filled(clean: int, **settings: object) -> list[int]:
+    """Return the pairs in a memory, oldest first, that a first division with so many clean pairs has filled."""
+    made = method(**settings)
+    net, data = network(made, 0), Pairs()
+    prob = torch.linspace(1, 0.5, 20)  # of the clean ones the first half is elite
+    made.prefill(net, in_two(prob, torch.arange(20) < clean, data.pairs, 20), data, torch.Generator().manual_seed(0))
+    images, texts, pairs, groups = net.own.memory.entries()
+    assert torch.equal(images, data.vectors[0][pairs])
+    assert torch.equal(texts, data.vectors[1][pairs])
+    assert torch.equal(groups, pairs // 5)
+    return [int(pair) for pair in pairs]
+
+
+def test_the_first_division_fills_the_memory_with_elite_pairs() -> None:
+    pairs = filled(16)
+    assert sorted(pairs) == list(range(8))
+    assert pairs != sorted(pairs)  # in a shuffled order
+    assert sorted(filled(16, memory_elite=False, memory_size=20)) == list(range(16))
+    few = filled(16, memory_size=4)
+    assert len(few) == 4
+    assert set(few) < set(range(8))
+    assert filled(16, memory_prefill=False) == []
+
+
+def test_only_an_empty_memory_is_filled_and_only_from_two_groups() -> None:
+    made = method()
+    net, data = network(made, 0), Pairs()
+    one_group = in_two(torch.ones(20), torch.ones(20).bool(), data.pairs, 20, split=False)
+    made.prefill(net, one_group, data, torch.Generator())
+    assert len(net.own.memory) == 0
+    fill(net, [50])
+    made.prefill(net, made.trust(data.pairs, 20), data, torch.Generator())
+    assert net.own.memory.entries()[2].tolist() == [50]
+
+
+def test_each_network_trains_on_its_peers_verdict_and_fills_its_memory_from_it() -> None:
+    made = method(memory_size=20)
+    nets, data = {"A": network(made, 0), "B": network(made, 1)}, Pairs()
+    low, high = torch.linspace(0, 0.1, 20), torch.linspace(5, 5.1, 20)
+    first_half = torch.where(torch.arange(20) < 10, low, high)
+    seen = {"A": dict.fromkeys(("sce", "triplet-mean"), first_half)}
+    seen["B"] = dict.fromkeys(("sce", "triplet-mean"), first_half.flip(0))
+    found = made.divide(seen, nets, data, Now(epoch=0, epochs=1, seed=0))
+    assert (found["A"].judge, found["B"].judge) == ("B", "A")
+    assert torch.nonzero(found["B"].sets == 0).flatten().tolist() == list(range(10))
+    assert torch.nonzero(found["A"].sets == 0).flatten().tolist() == list(range(10, 20))
+    for name, net in nets.items():
+        elite = torch.nonzero(found[name].columns["elite"]).flatten().tolist()
+        assert sorted(net.own.memory.entries()[2].tolist()) == elite
 
 
 # --- per-sample losses, and the plain baselines
@@ -461,7 +570,7 @@ def test_phases() -> None:
 def test_per_sample_losses() -> None:
     torch.manual_seed(0)
     similarity = torch.rand(5, 5)
-    losses = method(margin=0.3).sample_losses(similarity)
+    losses = PairLosses(margin=0.3)(similarity)
     assert losses.keys() == {"sce", "triplet-mean"}
     assert float(losses["sce"].mean()) == pytest.approx(float(sce_loss(similarity)))
     row, column = (
@@ -471,30 +580,52 @@ def test_per_sample_losses() -> None:
     assert float(losses["triplet-mean"][2]) == pytest.approx(float((row.sum() + column.sum() - 0.6) / 5))
 
 
+def test_pairs_are_observed_by_the_losses_that_the_run_is_trained_with() -> None:
+    numbers = {"ce_weight": 0.7, "rce_weight": 1.3, "epsilon": 1e-3}
+    made = method(margin=0.3, warmup_temperature=0.1, **numbers)
+    net = network(made, 0)
+    [(images, texts)] = net.encode(CLEAN)
+    seen = made.observe(net, images, texts, CLEAN.pairs)
+    similarity = images.vector @ texts.vector.T
+    torch.testing.assert_close(seen["sce"], sce_loss(similarity, 0.1, 0.7, 1.3, 1e-3, reduction="none"))
+    wanted = triplet_loss(similarity, 0.3, negatives="mean", reduction="none")
+    torch.testing.assert_close(seen["triplet-mean"], wanted)
+
+
+def test_the_two_losses_have_in2rs_numbers_where_none_are_given() -> None:
+    net = network(method(), 0)
+    [(images, texts)] = net.encode(CLEAN)
+    usual = In2r(In2rConfig(), PartitionConfig()).observe(net, images, texts, CLEAN.pairs)
+    torch.testing.assert_close(PairLosses()(images.vector @ texts.vector.T), dict(usual))
+
+
 def test_plain_triplet_begins_with_the_mean_over_all_negatives() -> None:
-    made = build_method(TripletConfig(warmup_epochs=2, margin=0.4), 100)
+    made = build_method(TripletConfig(warmup_epochs=2, margin=0.4), PartitionConfig())
     assert isinstance(made, Triplet)
-    net = peer(method(rectifier="none"), 0)
-    v, u = net.embed(CLEAN)
-    for epoch, negatives in ((0, "mean"), (1, "mean"), (2, "hardest")):
-        step = made.all_pairs_step(net, CLEAN, epoch)
+    net = network(method(rectifier="none"), 0)
+    v, u = embed(net, CLEAN)
+    epochs, first = made.warmup()
+    assert epochs == 2
+    [later] = made.steps(net, net, {"all": CLEAN}, Now(0, 1, 0, "A"))
+    for step, negatives in ((first.step(net, CLEAN), "mean"), (later, "hardest")):
         assert torch.allclose(step.losses["total"], triplet_loss(v @ u.T, 0.4, negatives))  # type: ignore[arg-type]
-    assert not made.needs_partition(10)
+    assert not made.divides()
 
 
 def test_plain_sce_is_the_warm_up_loss() -> None:
-    made = build_method(SceConfig(), 100)
+    made = build_method(SceConfig(), PartitionConfig())
     assert isinstance(made, Sce)
     warm, net, _ = ready()
-    loss = made.all_pairs_step(net, CLEAN, 7).losses["total"]
-    assert torch.equal(loss, warm.all_pairs_step(net, CLEAN, 0).losses["total"])
-    assert not made.needs_partition(10)
+    [step] = made.steps(net, net, {"all": CLEAN}, Now(7, 9, 0, "A"))
+    loss = step.losses["total"]
+    assert torch.equal(loss, warm.warmup()[1].step(net, CLEAN).losses["total"])
+    assert not made.divides()
 
 
 @pytest.mark.parametrize(("size", "pairs"), [(4, 100), (None, 4), (8, 4)])
 def test_more_neighbors_than_the_memory_can_ever_hold_are_refused(size: int | None, pairs: int) -> None:
     said = rf"`method\.num_neighbors` \(5\) must be at most `method\.memory_size` .* training pairs \({pairs}\)"
     with pytest.raises(InputError, match=said):
-        In2r(In2rConfig(memory_size=size), pairs).parts(8)
-    In2r(In2rConfig(memory_size=size, rectifier="none"), pairs).parts(8)
-    In2r(In2rConfig(memory_size=size, num_neighbors=4), pairs).parts(8)
+        own(method(num_neighbors=5, memory_size=size), pairs)
+    own(method(num_neighbors=5, memory_size=size, rectifier="none"), pairs)
+    own(method(num_neighbors=4, memory_size=size), pairs)

@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from in2r.methods import Batch, Peer
+from in2r.methods import Batch, Net, Now, PartitionConfig, Step
 from in2r.methods.in2r import In2r, In2rConfig
-from in2r.models.build import Inputs, ModelConfig, build_encoder
+from in2r.models.build import Inputs, ModelConfig, build_backbone
 from in2r.training.health import Means, record_step
 
 WORDS = 30
@@ -36,15 +36,28 @@ def batch(
         image_mask=kept if masked else None,
         texts=torch.randn(size, 1, 4, generator=draw, dtype=dtype) if vectors else ids,
         text_mask=None if vectors else mask,
-        elite=torch.arange(0, size, 2),
+        columns={"elite": torch.arange(size) % 2 == 0},
     )
 
 
-def peer(method: In2r, dropout: float = 0.0, vectors: bool = False, center: bool = False) -> Peer:
+def network(method: In2r, dropout: float = 0.0, vectors: bool = False, center: bool = False) -> Net:
     torch.manual_seed(0)
     config = ModelConfig(dim=8, word_dim=7, image_dropout=dropout, text_dropout=dropout, center=center)
     inputs = Inputs(5, "vectors", 4) if vectors else Inputs(5, "words", WORDS)
-    return Peer(build_encoder(config, inputs), *method.parts(8))
+    return Net(build_backbone(config, inputs), method.own(8, 60, 6))
+
+
+def embed(net: Net, *batches: Batch) -> list[tuple[Tensor, Tensor]]:
+    return [(images.vector, texts.vector) for images, texts in net.encode(*batches)]
+
+
+def in2r(**settings: object) -> In2r:
+    return In2r(In2rConfig(memory_size=20, **settings), PartitionConfig())  # type: ignore[arg-type]
+
+
+def step_of(method: In2r, net: Net, clean: Batch, noisy: Batch) -> Step:
+    [step] = method.steps(net, net, {"clean": clean, "noisy": noisy}, Now(epoch=0, epochs=1, seed=0, name="A"))
+    return step
 
 
 @pytest.mark.parametrize(
@@ -52,14 +65,14 @@ def peer(method: In2r, dropout: float = 0.0, vectors: bool = False, center: bool
     [(False, False, (True, True)), (False, True, (True, False)), (True, True, (False,) * 2)],
 )
 def test_one_pass_is_several_passes(vectors: bool, center: bool, masked: tuple[bool, bool]) -> None:
-    method = In2r(In2rConfig(memory_size=20), 60)
+    method = in2r()
     exact = torch.float64
     first = batch(6, 1, masked=masked[0], vectors=vectors, dtype=exact)
     second = batch(4, 2, regions=4, masked=masked[1], vectors=vectors, dtype=exact)
-    together = peer(method, center=center, vectors=vectors).to(exact)
+    together = network(method, center=center, vectors=vectors).to(exact)
     apart = copy.deepcopy(together)
-    found = together.embed_each(first, first, second)
-    wanted = [apart.embed(one) for one in (first, first, second)]
+    found = embed(together, first, first, second)
+    wanted = [embed(apart, one)[0] for one in (first, first, second)]
     for (v, u), (v_alone, u_alone) in zip(found, wanted, strict=True):
         torch.testing.assert_close(v, v_alone)
         torch.testing.assert_close(u, u_alone)
@@ -68,72 +81,87 @@ def test_one_pass_is_several_passes(vectors: bool, center: bool, masked: tuple[b
     gradients = []
     for embedded, net in ((found, together), (wanted, apart)):
         loss = torch.stack([(v @ weight).sum() + (u @ weight).square().sum() for v, u in embedded]).sum()
-        gradients.append(torch.autograd.grad(loss, list(net.encoder.parameters()), allow_unused=True))
+        gradients.append(torch.autograd.grad(loss, list(net.backbone.parameters()), allow_unused=True))
     torch.testing.assert_close(*gradients)
 
 
 def test_the_two_views_of_a_batch_differ_by_dropout_alone() -> None:
-    method = In2r(In2rConfig(memory_size=20), 60)
+    method = in2r()
     given = batch(6, 1)
-    (v, u), (v_drop, u_drop) = peer(method, dropout=0.5).embed_each(given, given)
+    (v, u), (v_drop, u_drop) = embed(network(method, dropout=0.5), given, given)
     assert (v - v_drop).abs().max() > 0.01
     assert (u - u_drop).abs().max() > 0.01
-    (v, u), (v_drop, u_drop) = peer(method).embed_each(given, given)
+    (v, u), (v_drop, u_drop) = embed(network(method), given, given)
     torch.testing.assert_close((v, u), (v_drop, u_drop))
 
 
 def on_meta(given: Batch) -> Batch:
-    """Put the values where nothing can be read: whoever asks for a number there fails."""
-    values = {name: getattr(given, name).to("meta") for name in ("pairs", "groups", "images", "texts", "elite")}
+    """Put the values, not masks and columns, where nothing can be read: whoever asks for a number there fails."""
+    values = {name: getattr(given, name).to("meta") for name in ("pairs", "groups", "images", "texts")}
     return replace(given, **values)
 
 
 @pytest.mark.parametrize("settings", [{}, {"memory_exclude_self": True}, {"refiner": "gcn"}, {"rectifier": "none"}])
 def test_a_step_never_waits_for_the_device(settings: dict[str, object]) -> None:
-    method = In2r(In2rConfig(memory_size=20, **settings), 60)  # type: ignore[arg-type]
-    net = peer(method)
-    if net.memory is not None:
+    method = in2r(**settings)
+    net = network(method)
+    memory = net.own.memory
+    if memory is not None:
         entries = torch.nn.functional.normalize(torch.randn(12, 8))
-        net.memory.push(entries, entries, torch.arange(12), torch.arange(12))
+        memory.push(entries, entries, torch.arange(12), torch.arange(12))
     net = net.to("meta")
     clean, noisy = on_meta(batch(6, 1)), on_meta(batch(6, 2))
-    step = method.partition_step(net, net, clean, noisy)
+    step = step_of(method, net, clean, noisy)
     step.losses["total"].backward()  # type: ignore[no-untyped-call]
-    record_step(Means(), "A", step, noisy, None)
+    record_step(Means(), "A", step, None)
     assert step.losses["total"].device.type == "meta"
-    assert ("rect" in step.losses) == (net.memory is not None)
-    if step.keep is not None and net.memory is not None:
-        net.memory.push(*step.keep)
-        assert len(net.memory) == 15
+    assert ("rect" in step.losses) == (memory is not None)
+    step.after()
+    if memory is not None:
+        assert len(memory) == 15
     with pytest.raises((RuntimeError, NotImplementedError)):  # so a look at a value is a failure here
         bool(step.losses["total"] > 0)
 
 
 def test_a_warm_up_step_never_waits_either() -> None:
-    method = In2r(In2rConfig(memory_size=20), 60)
-    step = method.all_pairs_step(peer(method).to("meta"), on_meta(batch(6, 1)), 0)
+    method = in2r()
+    step = method.warmup()[1].step(network(method).to("meta"), on_meta(batch(6, 1)))
     step.losses["total"].backward()  # type: ignore[no-untyped-call]
     assert isinstance(step.losses["sce"], Tensor)
 
 
 def test_bf16_products_leave_embeddings_and_losses_in_float32() -> None:
-    method = In2r(In2rConfig(memory_size=20), 60)
-    net, exact = peer(method, dropout=0.3), peer(method, dropout=0.3)
+    method = in2r()
+    net, exact = network(method, dropout=0.3), network(method, dropout=0.3)
     for one in (net, exact):
         entries = torch.nn.functional.normalize(torch.randn(12, 8, generator=torch.Generator().manual_seed(5)))
-        one.memory.push(entries, entries, torch.arange(12), torch.arange(12))  # type: ignore[union-attr]
-    net.encoder.precision = torch.bfloat16
+        one.own.memory.push(entries, entries, torch.arange(12), torch.arange(12))
+    net.backbone.precision = torch.bfloat16
     steps = []
     for one in (net, exact):
         torch.manual_seed(3)
-        step = method.partition_step(one, one, batch(12, 1), batch(12, 2))
+        step = step_of(method, one, batch(12, 1), batch(12, 2))
         step.losses["total"].backward()  # type: ignore[no-untyped-call]
         steps.append(step)
     low, high = (step.losses for step in steps)
     assert all(loss.dtype == torch.float32 for loss in low.values())
-    assert all(a.dtype == torch.float32 for a in net.embed(batch(6, 1)))
+    assert all(a.dtype == torch.float32 for a in embed(net, batch(6, 1))[0])
     torch.testing.assert_close(low, high, rtol=0.05, atol=0.05)
     assert not torch.equal(low["total"], high["total"])
     assert all(p.grad is None or (p.grad.dtype == torch.float32 and p.grad.isfinite().all()) for p in net.parameters())
-    (v, u), (v_drop, u_drop) = net.embed_each(batch(6, 1), batch(6, 1))
+    (v, u), (v_drop, u_drop) = embed(net, batch(6, 1), batch(6, 1))
     assert min((v - v_drop).abs().max(), (u - u_drop).abs().max()) > 0.01
+
+
+def test_what_a_network_encodes_and_scores_is_counted() -> None:
+    """Two views of 6 pairs and 4 others: 16 images and 16 texts; 6 x 4 similarities."""
+    net = network(in2r())
+    first, _, second = net.encode(batch(6, 1), batch(6, 1), batch(4, 2))
+    net.score(first[0], second[1])
+    with torch.no_grad():
+        [(images, texts)] = net.encode(batch(4, 2))
+        net.score(images, texts)
+    assert net.cost.record() == {
+        "encoded": 32, "encoded_without_gradient": 8, "scored": 24, "scored_without_gradient": 16,
+        "steps": 0, "passes": 0,
+    }  # fmt: skip
