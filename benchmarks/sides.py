@@ -13,7 +13,7 @@ from in2r.engine.device import resolve_precision
 from in2r.engine.evaluation import evaluate_split
 from in2r.engine.health import Means, record_step
 from in2r.engine.order import EpochOrder
-from in2r.engine.scoring import judge_pairs, score_pairs
+from in2r.engine.scoring import PairLosses, judge_pairs, score_pairs
 from in2r.engine.settings import PartitionConfig
 from in2r.methods import Batch, Peer
 from in2r.methods.in2r import In2r
@@ -107,13 +107,13 @@ class Ours(Side):
     def partition(self, images: int | None = None, name: str = "A") -> dict[str, Tensor]:
         """Per-sample losses of the pairs of the first images, by default of all."""
         data = self.data if images is None else self.work.training_data(images)
-        return score_pairs(self.nets[name].encoder, data, self.method.sample_losses, PARTITION, 0)
+        return score_pairs(self.nets[name].encoder, data, self.method.sample_losses, PARTITION, 0).given
 
     @staticmethod
     def fit(losses: dict[str, Tensor]) -> None:
         """Mixtures of an epoch's losses, as the engine fits them."""
         count = len(losses["sce"])
-        judge_pairs(losses, torch.arange(count), count, PARTITION)
+        judge_pairs(PairLosses(losses, losses), torch.arange(count), count, PARTITION)
 
     def validate(self) -> Rows:
         split, texts = self.work.dev()

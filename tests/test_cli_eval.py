@@ -145,37 +145,46 @@ def test_score_prints_the_worst_pairs(run: Path, capsys: pytest.CaptureFixture[s
     assert "noise rate: " in printed
     assert "WEAK MODEL: dev rSum" in printed
     assert "against the injected noise: AUROC 0." in printed
+    assert "not known" in printed
     with pytest.raises(InputError, match="--top must be at least 0, got -1"):
         call("score", run, "--top", -1)
 
 
-def summary(rate: tuple[float, float], single: tuple[int, int], dev: float, measured: float | None) -> dict[str, Any]:
+def summary(
+    rate: tuple[float | None, float | None], single: tuple[int, int], dev: float, measured: float | None
+) -> dict[str, Any]:
+    known = [value for value in rate if value is not None]
+    mean = sum(known) / len(known) if known else None
     return {
         "pairs": 1000,
         "loss": "sce",
-        "estimated_noise_rate": {"A": rate[0], "B": rate[1], "mean": sum(rate) / 2},
+        "estimated_noise_rate": {"A": rate[0], "B": rate[1], "mean": mean},
         "networks": {"A": {"single_mode": single[0]}, "B": {"single_mode": single[1]}},
         "dev_rsum": dev,
         "dev_rsum_by_chance": 40.0,
-        "measurement_only": None if measured is None else {"auroc_clean_prob": measured},
+        "measurement_only": None if measured is None else {"auroc_order": measured},
     }
 
 
 def test_a_noise_rate_is_said_with_what_it_is_worth() -> None:
     assert score.noise_rate(summary((0.2, 0.3), (0, 0), 300, 0.9)) == [
         "estimated noise rate: 25.0 % of 1,000 pairs (network A 20.0 %, B 30.0 %)",
-        "against the injected noise: AUROC 0.900 (by chance 0.5)",
+        "order of the pairs against the injected noise: AUROC 0.900 (chance 0.5)",
     ]
-    assert score.noise_rate(summary((0.2, 0.0), (0, 1), 180, None)) == [
+    assert score.noise_rate(summary((0.2, None), (0, 1), 180, None)) == [
         "estimated noise rate: 20.0 % of 1,000 pairs (network A 20.0 %, B not known)",
-        "clean probabilities of network B: the sce losses form one group; trust only the order",
+        "clean probabilities of network B: not known; the pairs' order is that of their losses",
     ]
-    rate, weak = score.noise_rate(summary((0.0, 0.0), (0, 0), 179, None))  # 40 + a quarter of 560 is 180
-    assert rate == "noise rate: not known: the model is too weak to tell (the pairs' losses form one group)"
+    not_known = (
+        "noise rate: not known: the losses do not show a group of mismatched pairs (there are few of them, or the "
+        "model cannot tell them apart)"
+    )
+    rate, _, weak = score.noise_rate(summary((None, None), (1, 1), 179, None))  # 40 + a quarter of 560 is 180
+    assert rate == not_known
     assert weak.startswith("WEAK MODEL: dev rSum 179.0 (by chance 40.0, at most 600)")
-    assert score.noise_rate(summary((0.0, 0.0), (1, 1), 400, None)) == [
-        "noise rate: near 0, as far as this model can tell (the pairs' losses form one group)",
-        "clean probabilities of network A and B: the sce losses form one group; trust only the order",
+    assert score.noise_rate(summary((None, None), (1, 1), 400, None)) == [
+        not_known,
+        "clean probabilities of network A and B: not known; the pairs' order is that of their losses",
     ]
 
 

@@ -337,7 +337,7 @@ def test_a_resumed_run_says_where_it_goes_on_once(epoch: int, done: int, expecte
         ),
         (
             {"clean_fraction_A": 1.0, "single_mode_A": 1.0, "clean_fraction_B": 1.0, "single_mode_B": 1.0},
-            "  the pairs form one group",
+            "  no group of mismatched pairs",
         ),
         (
             {"clean_fraction_A": 0.6, "clean_fraction_B": 0.584, "mixture": {"A": {"loss": "sce"}, "B": {}}},

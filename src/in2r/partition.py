@@ -1,9 +1,10 @@
-"""Clean or noisy: two Gaussians on the per-sample losses, the split they give, and the elite pairs.
+"""Clean or noisy: two Gaussians on the per-sample losses, whether to believe them, the split, and the elite pairs.
 
 The fit is the field's: losses scaled to [0, 1], scikit-learn's GaussianMixture with two components, ten
 iterations, tolerance 1e-2, covariance floor 5e-4; the component with the lower mean is the clean one.
 """
 
+import math
 import warnings
 from dataclasses import dataclass
 
@@ -52,12 +53,9 @@ class TwoGaussians:
     single_mode: bool
 
     @property
-    def noise_rate(self) -> float:
-        """Estimated share of noisy pairs, mean(1 - p_i), or 0.0 when `single_mode`.
-
-        The posteriors stay as fitted: `1 - clean_probability.mean()` is the figure without that rule.
-        """
-        return 0.0 if self.single_mode else float(np.mean(1 - self.clean_probability))
+    def noise_rate(self) -> float | None:
+        """Share of noisy pairs, mean(1 - p_i), or None when `single_mode`; an estimate only where `is_believable`."""
+        return None if self.single_mode else float(np.mean(1 - self.clean_probability))
 
 
 def fit_two_gaussians(
@@ -119,6 +117,56 @@ def fit_two_gaussians(
         monotone=bool(np.array_equal(levelled, scaled)),
         single_mode=separation < minimum_separation,
     )
+
+
+def mismatch_divergence(
+    fit: TwoGaussians, mismatched: NDArray[np.floating] | torch.Tensor, reg_covar: float = 5e-4
+) -> float:
+    """Return how far the noisy component is from pairs that are known to be mismatched.
+
+    KL(N(m, s²) || N(mean_1, variance_1)) = ln(sd_1 / s) + (s² + (m - mean_1)²) / (2 variance_1) - 1/2; m and s² are the
+    mean and the variance of the mismatched pairs' losses, scaled like those of the fit.
+
+    Args:
+        fit: the mixture of all pairs' losses.
+        mismatched: (M,) the same loss of images and captions that were put together at random, M at least 1, finite.
+        reg_covar: added to s², as the fit added it to its variances.
+
+    Returns:
+        The Kullback-Leibler divergence in nats, at least 0; infinite where nothing was fitted.
+
+    Raises:
+        ValueError: as `fit_two_gaussians`.
+    """
+    values = _checked(mismatched)
+    if not fit.split:
+        return math.inf
+    low, high = fit.scale
+    scaled = (values - low) / (high - low)
+    variance, noisy = scaled.var() + reg_covar, fit.variances[1]
+    distance = scaled.mean() - fit.means[1]
+    return float(0.5 * np.log(noisy / variance) + (variance + distance**2) / (2 * noisy) - 0.5)
+
+
+def is_believable(fit: TwoGaussians, divergence: float, maximum_divergence: float = 0.33) -> bool:
+    """Say whether the noisy component of a mixture holds mismatched pairs, not merely the worse half of clean ones.
+
+    Two Gaussians call 15 % to 50 % of clean pairs noisy, often with a `separation` above 2. Then the noisy component
+    is lower and narrower than the losses of pairs that were mismatched on purpose. Where the model knows nothing, all
+    pairs look like mismatched ones, and these spread over both components. Measured with the loss `triplet-mean` on
+    scenes and photographs (500 to 1,500 images, 37 runs), where the separation was 2 or more: the divergence was at
+    most 0.22 with 10 % to 60 % mismatched pairs, at least 0.48 with clean ones (0.67 with duplicates), and at least
+    0.77 at chance.
+
+    Args:
+        fit: the mixture.
+        divergence: its `mismatch_divergence`.
+        maximum_divergence: largest divergence of a mixture that is believed, above 0.
+
+    Returns:
+        False also where the components are not told apart (`single_mode`).
+    """
+    return not fit.single_mode and divergence <= maximum_divergence
 
 
 def split_pairs(clean_probability: Floats, threshold: float = 0.5, minimum_noisy_share: float = 0.0) -> Bools:

@@ -103,7 +103,7 @@ class Terminal:
         phase = "all pairs" if one_group else record["phase"]
         parts = [f"epoch {record['epoch']:>3}/{self._epochs}  {phase:<11} dev rSum {rsum:6.1f}"]
         if one_group:
-            parts.append("the pairs form one group")
+            parts.append("no group of mismatched pairs")
         elif shares:
             parts.append(f"clean {'/'.join(shares)}{_judged_by(record)}")
         parts.append(f"{record['seconds']:.0f} s{self._left(record)}")

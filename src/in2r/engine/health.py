@@ -18,14 +18,15 @@ class Means:
     """Running means of named values; what lies on a device is fetched many steps at a time.
 
     Sums are taken on the host, one value after the other, so that they do not depend on when they were fetched.
+    A name that was added as None alone is not known, and so is its mean.
     """
 
     def __init__(self, state: dict[str, list[float]] | None = None) -> None:
         self._sums = {name: [*sums] for name, sums in (state or {}).items()}
-        self._waiting: list[tuple[str, Tensor | float]] = []
+        self._waiting: list[tuple[str, Tensor | float | None]] = []
 
-    def add(self, name: str, value: Tensor | float) -> None:
-        """Add a scalar."""
+    def add(self, name: str, value: Tensor | float | None) -> None:
+        """Add a scalar, or None where the value is not known."""
         self._waiting.append((name, value.detach() if isinstance(value, Tensor) else value))
         if len(self._waiting) >= PENDING:
             self._fetch()
@@ -35,13 +36,15 @@ class Means:
         fetched = iter(torch.stack(on_device).tolist() if on_device else [])
         for name, value in self._waiting:
             sums = self._sums.setdefault(name, [0.0, 0.0])
+            if value is None:
+                continue
             sums[0] += next(fetched) if isinstance(value, Tensor) else value
             sums[1] += 1
         self._waiting = []
 
-    def read(self) -> dict[str, float]:
-        """Return the mean of each name."""
-        return {name: total / count for name, (total, count) in self.state().items()}
+    def read(self) -> dict[str, float | None]:
+        """Return the mean of each name, None where no value of it is known."""
+        return {name: total / count if count else None for name, (total, count) in self.state().items()}
 
     def sum(self, name: str) -> float:
         """Return the sum of one name, 0 if it was never added."""

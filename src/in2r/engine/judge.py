@@ -1,7 +1,7 @@
 """Before a co-training epoch each network judges all training pairs; its peer trains on what it says."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import torch
 
@@ -16,7 +16,7 @@ from in2r.engine.scoring import (
     score_pairs,
     trust_all,
 )
-from in2r.engine.settings import RunConfig
+from in2r.engine.settings import PartitionConfig, RunConfig
 from in2r.engine.training_data import TrainingData
 from in2r.memory import MemoryBank
 from in2r.methods import Method
@@ -40,7 +40,7 @@ class Judge:
         self.seed = config.train.seed
         self._told_of_one_group = False
 
-    def partition(self, name: str, encoder: DualEncoder, epoch: int) -> tuple[Partition, dict[str, float]]:
+    def partition(self, name: str, encoder: DualEncoder, epoch: int) -> tuple[Partition, dict[str, float | None]]:
         """Return what a network says of all pairs, and the figures of it for the health record.
 
         Raises:
@@ -67,12 +67,10 @@ class Judge:
         whole = {name: partition for name, partition in partitions.items() if not partition.split}
         empty = [name for name, partition in partitions.items() if "clean_set_was_empty" in partition.figures]
         if whole and not self._told_of_one_group:
-            found = ", ".join(f"{partition.figures['separation']:.2f}" for partition in whole.values())
             log.warning(
-                "epoch %d, network %s: the pairs do not fall into two groups (separation %s, "
-                "partition.minimum_separation asks for %s): where that is so, the other network goes on with the "
-                "warm-up loss on all pairs, as suits clean data or a model still weak (said once)",
-                epoch + 1, " and ".join(whole), found, config.minimum_separation,
+                "epoch %d, network %s: the losses do not show a group of mismatched pairs (%s): where that is so, the "
+                "other network trains with the warm-up loss on all pairs, as suits clean data or a weak model (said "
+                "once)", epoch + 1, " and ".join(whole), _why_one_group(whole.values(), config),
             )  # fmt: skip
             self._told_of_one_group = True
         if empty:
@@ -97,3 +95,17 @@ class Judge:
         images = encode_images(encoder, self.data.images, device)[groups]
         texts = encode_texts(encoder, self.data.texts, device, chosen)
         memory.push(images, texts, chosen.to(device), groups)
+
+
+def _why_one_group(partitions: Collection[Partition], config: PartitionConfig) -> str:
+    """Say the figures by which partitions were not believed, and what is asked of them."""
+
+    def shown(name: str) -> str:
+        values = [partition.figures[name] for partition in partitions]
+        return ", ".join("none" if value is None else f"{value:.2f}" for value in values)
+
+    return (
+        f"separation {shown('separation')}, partition.minimum_separation asks for {config.minimum_separation}; "
+        f"divergence from mismatched pairs {shown('divergence')}, partition.maximum_divergence allows "
+        f"{config.maximum_divergence}"
+    )

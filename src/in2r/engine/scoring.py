@@ -1,5 +1,6 @@
 """The partition: every training pair's loss, the mixture, the clean and the noisy set."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,7 +13,15 @@ from in2r.encoders import DualEncoder
 from in2r.engine.settings import PartitionConfig
 from in2r.engine.training_data import TrainingData
 from in2r.errors import InputError
-from in2r.partition import TwoGaussians, elite, elite_threshold, fit_two_gaussians, split_pairs
+from in2r.partition import (
+    TwoGaussians,
+    elite,
+    elite_threshold,
+    fit_two_gaussians,
+    is_believable,
+    mismatch_divergence,
+    split_pairs,
+)
 from in2r.seeds import torch_generator
 
 SampleLosses = Callable[[Tensor], dict[str, Tensor]]
@@ -25,6 +34,16 @@ CHUNK = 16
 
 
 @dataclass(frozen=True)
+class PairLosses:
+    """Named per-sample losses of the pairs, and of images and captions that were mismatched on purpose."""
+
+    given: dict[str, Tensor]
+    """name → (n,), in the order of the pairs"""
+    mismatched: dict[str, Tensor]
+    """name → (m,), in no order; m is about n"""
+
+
+@dataclass(frozen=True)
 class Partition:
     """One network's judgement of all training pairs; its peer trains on it."""
 
@@ -33,11 +52,12 @@ class Partition:
     clean: Tensor
     """(N,) bool"""
     split: bool
-    """False where one Gaussian suffices: there are no two sets, the peer goes on with the warm-up loss on all pairs"""
+    """False where the mixture is not believed: there are no two sets, the peer trains with the warm-up loss on all
+    pairs"""
     elite: Tensor
     """(N,) bool, clean pairs above τ_dyn, the mean clean probability of the clean set"""
-    figures: dict[str, float]
-    """what the fit says of itself, for the health record"""
+    figures: dict[str, float | None]
+    """what the fit says of itself, for the health record; None where it is not known"""
     mixture: dict[str, Any] = field(default_factory=dict)
     """the fitted components, the split and a histogram of the losses, for figures; empty where nothing was fitted"""
 
@@ -51,12 +71,15 @@ class Judgement:
     loss: str
     """the one that made the partition"""
     partition: Partition
-    noise_rates: dict[str, float]
-    """name → the noise rate that each loss suggests: the mean of 1 - p_i, 0 where one Gaussian suffices. The losses
-    order the pairs almost alike, but the sce loss calls a third of clean pairs noisy; the hinge averaged over the
-    negatives stays near the truth where the model is good, and below it where the model is weak"""
+    noise_rates: dict[str, float | None]
+    """name → the noise rate that each loss suggests: the mean of 1 - p_i, None where its mixture is not believed"""
 
-    def figures(self) -> dict[str, float]:
+    @property
+    def known(self) -> bool:
+        """Whether the partition's clean probabilities mean anything beyond their order."""
+        return not self.partition.figures["single_mode"]
+
+    def figures(self) -> dict[str, float | None]:
         """Return what the partition and the fits say of themselves."""
         rates = {f"estimated_noise_rate_{name}": rate for name, rate in self.noise_rates.items()}
         return {**self.partition.figures, **rates}
@@ -69,13 +92,16 @@ def score_pairs(
     config: PartitionConfig,
     seed: int,
     *names: str | int,
-) -> dict[str, Tensor]:
-    """Return each named per-sample loss (n,), in the order of `data.pairs`.
+) -> PairLosses:
+    """Return each named per-sample loss of all pairs, in the order of `data.pairs`, and of as many mismatched ones.
 
     Eval mode; a pair's negatives are its batch mates in one fixed shuffled order, the same in every epoch and
     for both networks. Images are encoded once. The last batch is filled up from the first pairs, so that every
     loss is taken among equally many. With `config.augmented` the batches are augmented, as in the released code,
     by draws that depend on `names` (network, epoch).
+
+    For the mismatched pairs the images of a batch meet the captions of another one (where there is one batch only: of
+    the next pair), so that no image has its caption among them.
 
     Raises:
         InputError: a loss is not finite; the pair is named.
@@ -85,7 +111,8 @@ def score_pairs(
     order = torch.randperm(len(pairs), generator=torch_generator(seed, "scoring order"))
     padded = torch.cat([order, order[: -len(pairs) % size]])
     images = None if config.augmented else encode_images(encoder, data.images, data.device)
-    found: dict[str, list[Tensor]] = {}
+    given: dict[str, list[Tensor]] = {}
+    mismatched: dict[str, list[Tensor]] = {}
     for start in range(0, len(padded), size * CHUNK):
         chunk = pairs[padded[start : start + size * CHUNK]]
         with evaluating(encoder):
@@ -96,60 +123,90 @@ def score_pairs(
             else:
                 v = images[data.image_of_pair[chunk].to(data.device)]
                 u = encode_texts(encoder, data.texts, data.device, chunk)
-            for v_batch, u_batch in zip(torch.split(v, size), torch.split(u, size), strict=True):
-                for name, values in losses(v_batch @ u_batch.T).items():
-                    found.setdefault(name, []).append(values)
-    result = {}
-    for name, parts in found.items():
-        values = torch.cat(parts)[: len(pairs)].cpu()
+            _add_losses(given, losses, v, u, size)
+            _add_losses(mismatched, losses, v, u.roll(size if len(u) > size else 1, 0), size)
+    found = {name: torch.cat(parts)[: len(pairs)].cpu() for name, parts in given.items()}
+    _require_finite(found, pairs[order])
+    in_order = {name: torch.empty_like(values).index_copy_(0, order, values) for name, values in found.items()}
+    return PairLosses(in_order, {name: torch.cat(parts).cpu() for name, parts in mismatched.items()})
+
+
+def _add_losses(found: dict[str, list[Tensor]], losses: SampleLosses, v: Tensor, u: Tensor, size: int) -> None:
+    """Add the losses of embeddings (n, D), taken in batches of `size`."""
+    for v_batch, u_batch in zip(torch.split(v, size), torch.split(u, size), strict=True):
+        for name, values in losses(v_batch @ u_batch.T).items():
+            found.setdefault(name, []).append(values)
+
+
+def _require_finite(losses: dict[str, Tensor], pairs: Tensor) -> None:
+    for name, values in losses.items():
         bad = ~values.isfinite()
         if bad.any():
-            raise InputError(f"the {name} loss of pair {int(pairs[order[bad]][0])} is {float(values[bad][0])}")
-        result[name] = torch.empty_like(values)
-        result[name][order] = values
-    return result
+            raise InputError(f"the {name} loss of pair {int(pairs[bad][0])} is {float(values[bad][0])}")
 
 
-def judge_pairs(losses: dict[str, Tensor], pairs: Tensor, total: int, config: PartitionConfig) -> Judgement:
+def judge_pairs(losses: PairLosses, pairs: Tensor, total: int, config: PartitionConfig) -> Judgement:
     """Fit the mixture to each per-sample loss of `pairs`; one of them splits the pairs (in2r.md, Phase 2, step 1).
 
+    The losses order the pairs almost alike, but the sce loss calls a third of clean pairs noisy. So a partition is
+    believed where the mixture of any loss is believable: that shows that there are mismatched pairs.
+
     Args:
-        losses: name → (n,), finite.
+        losses: of n pairs.
         pairs: (n,) int64, which of all pairs these are.
         total: N, all pairs.
         config: which loss, and how it is fitted and split.
     """
+    given = losses.given
     fits = {
         name: fit_two_gaussians(
             values.numpy(), config.max_iter, config.tol, config.reg_covar, config.minimum_separation
         )
-        for name, values in losses.items()
+        for name, values in given.items()
     }
-    rates = {name: fit.noise_rate for name, fit in fits.items()}
-    loss = config.loss if config.loss != "auto" else _believable(rates, config)
-    return Judgement(losses, loss, _partition(loss, losses[loss], fits[loss], pairs, total, config), rates)
+    divergences = {
+        name: mismatch_divergence(fit, losses.mismatched[name], config.reg_covar) for name, fit in fits.items()
+    }
+    rates = {
+        name: fit.noise_rate if is_believable(fit, divergences[name], config.maximum_divergence) else None
+        for name, fit in fits.items()
+    }
+    believed = any(rate is not None for rate in rates.values())
+    loss = config.loss if config.loss != "auto" else _choose_loss(fits, config)
+    divergence = min(divergences.values())
+    partition = _partition(loss, given[loss], fits[loss], divergence, believed, pairs, total, config)
+    return Judgement(given, loss, partition, rates)
 
 
-def _believable(rates: dict[str, float], config: PartitionConfig) -> str:
+def _choose_loss(fits: dict[str, TwoGaussians], config: PartitionConfig) -> str:
     """Choose the loss that makes the partition, where that is left to the losses (`partition.loss=auto`).
 
     The sce loss is bounded and spreads its clean pairs wide, so that it calls at least a third of any data noisy; what
     it says is near the truth only where much is noisy. The hinge averaged over negatives is the other way round.
     """
-    return "sce" if rates["sce"] >= config.sce_from else "triplet-mean"
+    return "sce" if (fits["sce"].noise_rate or 0) >= config.sce_from else "triplet-mean"
 
 
 def _partition(
-    loss: str, losses: Tensor, fit: TwoGaussians, pairs: Tensor, total: int, config: PartitionConfig
+    loss: str,
+    losses: Tensor,
+    fit: TwoGaussians,
+    divergence: float,
+    believed: bool,
+    pairs: Tensor,
+    total: int,
+    config: PartitionConfig,
 ) -> Partition:
     prob = torch.as_tensor(fit.clean_probability, dtype=torch.float32)
-    figures = {
-        "mean_clean_prob": float(prob.mean()),
+    one_group = fit.single_mode or not believed
+    figures: dict[str, float | None] = {
+        "mean_clean_prob": None if one_group else float(prob.mean()),
         "separation": fit.separation,
-        "single_mode": float(fit.single_mode),
+        "divergence": divergence if math.isfinite(divergence) else None,
+        "single_mode": float(one_group),
         "posterior_was_monotone": float(fit.monotone),
     }
-    if not fit.split or (fit.single_mode and config.single_mode == "warmup"):
+    if not fit.split or (one_group and config.single_mode == "warmup"):
         everything = torch.ones_like(prob, dtype=torch.bool)
         mixture = _mixture(loss, losses, fit, None)
         return _spread(prob, everything, pairs, total, {**figures, "clean_fraction": 1.0}, mixture, split=False)
@@ -198,7 +255,7 @@ def _spread(
     clean: Tensor,
     pairs: Tensor,
     total: int,
-    figures: dict[str, float],
+    figures: dict[str, float | None],
     mixture: dict[str, Any],
     split: bool = True,
 ) -> Partition:
@@ -208,4 +265,5 @@ def _spread(
     trusted = prob[clean].double().numpy()
     tau = elite_threshold(trusted)
     all_elite[pairs[clean]] = torch.as_tensor(elite(trusted, tau))
-    return Partition(all_prob, all_clean, split, all_elite, {**figures, "tau": tau}, mixture)
+    threshold = {"tau": tau} if split else {}
+    return Partition(all_prob, all_clean, split, all_elite, {**figures, **threshold}, mixture)

@@ -30,8 +30,9 @@ def score_run(path: str | Path, *, device: str | None = None, force: bool = Fals
     """Score every training pair with the best validation checkpoint: RUN/scores.csv and RUN/scores.json.
 
     scores.csv has a row per pair, the worst first: by the mean clean probability of both networks, then by
-    the mean loss. Nothing in it comes from knowledge of injected noise; scores.json compares with that in a
-    block of its own.
+    the mean loss. Where a network's losses do not show a group of mismatched pairs, its clean probabilities and
+    its noise rate would be made up: they are left empty. Nothing in it comes from knowledge of injected noise;
+    scores.json compares with that in a block of its own.
 
     Args:
         path: the run folder.
@@ -80,23 +81,27 @@ def _chance(setup: Setup) -> float:
     return chance_recalls(dev.image_of_caption, len(dev.images))["rsum"]
 
 
-def _mean(judgements: dict[str, Judgement]) -> Tensor:
-    return torch.stack([judgement.partition.clean_prob for judgement in judgements.values()]).mean(0)
+def _mean(judgements: dict[str, Judgement]) -> Tensor | None:
+    """Return the mean clean probability (N,) of the networks that know one, None where neither does."""
+    known = [judgement.partition.clean_prob for judgement in judgements.values() if judgement.known]
+    return torch.stack(known).mean(0) if known else None
 
 
 def _worst_first(judgements: dict[str, Judgement]) -> Tensor:
-    """Order pairs by clean probability, and where that is equal by the loss behind it."""
+    """Order pairs by clean probability, and where that is equal or not known by the loss behind it."""
     loss = next(iter(judgements.values())).loss
     losses = torch.stack([judgement.losses[loss] for judgement in judgements.values()]).mean(0)
     by_loss = torch.argsort(losses, descending=True, stable=True)
-    return by_loss[torch.argsort(_mean(judgements)[by_loss], stable=True)]
+    mean = _mean(judgements)
+    return by_loss if mean is None else by_loss[torch.argsort(mean[by_loss], stable=True)]
 
 
 def _write_table(file: Path, setup: Setup, image_of_pair: Tensor, judgements: dict[str, Judgement]) -> None:
     train = setup.train
-    figures: dict[str, list[float]] = {"clean_prob": _mean(judgements).tolist()}
+    mean, unknown = _mean(judgements), [None] * len(image_of_pair)
+    figures: dict[str, list[float] | list[None]] = {"clean_prob": unknown if mean is None else mean.tolist()}
     for name, judgement in judgements.items():
-        figures[f"clean_prob_{name}"] = judgement.partition.clean_prob.tolist()
+        figures[f"clean_prob_{name}"] = judgement.partition.clean_prob.tolist() if judgement.known else unknown
     for name, judgement in judgements.items():
         for loss, values in judgement.losses.items():
             figures[f"loss_{loss}_{name}"] = values.tolist()
@@ -108,16 +113,17 @@ def _write_table(file: Path, setup: Setup, image_of_pair: Tensor, judgements: di
         writer.writerow(["pair", "image_id", *figures, "place", "caption"])
         for pair in order:
             caption = "" if train.captions is None else train.captions[pair]
-            shown = [f"{column[pair]:.6g}" for column in figures.values()]
+            shown = ["" if (value := column[pair]) is None else f"{value:.6g}" for column in figures.values()]
             writer.writerow([pair, train.image_ids[images[pair]], *shown, places[pair], caption])
 
 
 def _summary(judgements: dict[str, Judgement], setup: Setup) -> dict[str, Any]:
     rates = {name: judgement.noise_rates[RATE_LOSS] for name, judgement in judgements.items()}
+    known = [rate for rate in rates.values() if rate is not None]
     return {
         "pairs": len(setup.train.image_of_caption),
         "loss": " and ".join(dict.fromkeys(judgement.loss for judgement in judgements.values())),
-        "estimated_noise_rate": {**rates, "mean": sum(rates.values()) / len(rates)},
+        "estimated_noise_rate": {**rates, "mean": sum(known) / len(known) if known else None},
         "networks": {name: judgement.figures() for name, judgement in judgements.items()},
     }
 
@@ -134,7 +140,9 @@ def _measure(judgements: dict[str, Judgement], setup: Setup) -> dict[str, Any] |
     }
     really = truth.clean.numpy()
     if 0 < really.sum() < len(really):
-        figures["auroc_clean_prob"] = auroc(_mean(judgements).numpy(), really)
+        place = torch.empty(len(really))
+        place[_worst_first(judgements)] = torch.arange(len(really), dtype=place.dtype)
+        figures["auroc_order"] = auroc(place.numpy(), really)
     return {"noise": setup.noise_record(), **figures}
 
 
