@@ -55,6 +55,20 @@ def test_a_run_describes_itself_and_its_result(run: Path, capsys: pytest.Capture
     assert list((run / "tensorboard").iterdir())
 
 
+def test_a_run_that_ends_at_chance_says_so(scenes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = [f"data.path={scenes}", *SMALL, "train.epochs=1", "train.learning_rate=1e6"]
+    assert main(["train", "sce", *(one for one in settings if "warmup" not in one), "--out", str(tmp_path / "r")]) == 0
+    said = (
+        "NOTHING LEARNT: network A and B: no better than a random order; train anew with a smaller train.learning_rate"
+    )
+    assert f"the last epoch: {said}" in " ".join(capsys.readouterr().out.split())
+    record = json.loads((tmp_path / "r" / "log.jsonl").read_text())
+    assert record["at_chance_A"] is record["at_chance_B"] is True
+    assert main(["eval", str(tmp_path / "r")]) == 0
+    assert said in " ".join(capsys.readouterr().out.split())
+    assert json.loads((tmp_path / "r" / "result_test.json").read_text())["health"]["at_chance_A"] is True
+
+
 def test_scores_hold_every_pair_worst_first(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["score", str(run), "--top", "3"]) == 0
     assert "noise rate: not known" in capsys.readouterr().out  # three epochs teach too little to say it

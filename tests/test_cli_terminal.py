@@ -359,7 +359,7 @@ def test_the_line_of_an_epoch(figures: dict[str, Any], expected: str) -> None:
     terminal.epoch(0, 45, "all pairs", 10, 0)
     record = {"epoch": 6, "phase": "co-training", "dev": {"ensemble": {"rsum": 212.34}}, "seconds": 9.6, **figures}
     terminal.record(record)
-    phase = "all pairs  " if expected.endswith("one group") else "co-training"
+    phase = "all pairs  " if expected.endswith("no group of mismatched pairs") else "co-training"
     assert printed.getvalue() == f"epoch   6/45  {phase} dev rSum  212.3{expected}  10 s\n"
 
 

@@ -46,6 +46,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 def run(args: argparse.Namespace) -> int:
     """Evaluate and print the table."""
+    from in2r.engine.evaluation import failures
     from in2r.results import evaluate_run
 
     result = evaluate_run(
@@ -53,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     )
     console = Console()
     console.print(result_table(result, RECALLS), "", result_table(result, RANKS), "")
-    for line in protocol_lines(result["protocol"]):
+    for line in failures(result["health"]) + protocol_lines(result["protocol"]):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
     return 0
 

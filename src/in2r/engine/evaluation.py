@@ -22,6 +22,11 @@ Rows = dict[str, dict[str, float]]
 COLLAPSED = 0.9999
 """Mean cosine above which embeddings are one vector; an untrained encoder may well stand at 0.99 and still rank."""
 
+AT_CHANCE = 0.4
+"""Place of the right image, from 0 (always first) to 1 (always last), from which a network ranks as if at random: a
+random order has 0.5; unlike recall at 10 this does not depend on the number of images."""
+ADVICE = "train anew with a smaller train.learning_rate, or with a longer warm-up (method.warmup_epochs)"
+
 
 def evaluate_split(
     encoders: dict[str, DualEncoder],
@@ -53,7 +58,7 @@ def evaluate_split(
     for name in encoders:
         health[f"collapsed_{name}"] = is_collapsed(images[name]) or is_collapsed(captions[name])
         if health[f"collapsed_{name}"]:
-            log.warning("network %s is collapsed: (nearly) all embeddings of a modality are equal", name)
+            log.warning("network %s is collapsed: (nearly) all embeddings of a modality are equal; %s", name, ADVICE)
     if len(encoders) == 2:
         a, b = encoders
         health["peer_similarity_image"] = float((images[a] * images[b]).sum(1).mean())
@@ -62,7 +67,34 @@ def evaluate_split(
         captions["ensemble"] = side_by_side([captions[a], captions[b]])
     owners = torch.as_tensor(split.image_of_caption)
     rows = {name: _recalls(images[name], captions[name], owners, folds) for name in images}
+    for name in encoders:
+        health[f"at_chance_{name}"] = is_at_chance(rows[name], len(split.images) // folds)
     return rows, health
+
+
+def is_at_chance(recalls: dict[str, float], images: int) -> bool:
+    """Tell whether the right image stands no better among `images` (2 or more) than in a random order, on average.
+
+    Its mean place is (t2i_meanr - 1) / (images - 1): 0.5 for a random order, 1 for a collapsed network, since a tie
+    counts against it.
+    """
+    return (recalls["t2i_meanr"] - 1) / (images - 1) >= AT_CHANCE
+
+
+def failures(health: dict[str, Any]) -> list[str]:
+    """Say which networks have learnt nothing, and what to do about it; nothing where all went well.
+
+    Args:
+        health: of `evaluate_split`, or an epoch's record, which holds it.
+    """
+    collapsed = [name for name in "AB" if health.get(f"collapsed_{name}")]
+    lost = [name for name in "AB" if health.get(f"at_chance_{name}") and name not in collapsed]
+    found = [
+        f"network {' and '.join(names)}: {what}"
+        for names, what in ((collapsed, "collapsed, all embeddings are equal"), (lost, "no better than a random order"))
+        if names
+    ]
+    return [f"NOTHING LEARNT: {'; '.join(found)}; {ADVICE}"] if found else []
 
 
 def is_collapsed(embeddings: Tensor) -> bool:
