@@ -72,6 +72,16 @@ def test_eval_prints_three_rows_and_the_protocol(run: Path, capsys: pytest.Captu
     assert "UNFINISHED" not in printed
 
 
+def test_eval_says_what_wrong_pairs_do_and_how_many_look_wrong(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("eval", run) == 0
+    said = "a wrong pair of test counts against the model; how many look wrong is not known (few, or the model cannot"
+    assert said in capsys.readouterr().out
+    result = {"wrong_pairs": {"A": 0.2, "B": 0.3, "mean": 0.25}, "protocol": {"evaluated": {"split": "dev"}}}
+    assert evaluate.wrong_pairs(result) == (
+        "a wrong pair of dev counts against the model; about 25 % look wrong, so the true recalls are higher"
+    )
+
+
 def shown(table: Table) -> str:
     printed = io.StringIO()
     Console(file=printed, width=80).print(table)

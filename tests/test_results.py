@@ -22,8 +22,10 @@ from in2r.engine.scoring import PairLosses
 from in2r.engine.setup import Setup
 from in2r.engine.train import reopen
 from in2r.errors import InputError
+from in2r.losses import triplet_loss
 from in2r.metrics import recall_at_k
-from in2r.results import evaluate, evaluate_run, export_model, score_run, scores
+from in2r.results import evaluate, evaluate_run, export_model, judged, load_best, score_run, scores
+from in2r.seeds import torch_generator
 from tiny_run import IMAGES, make_data, make_noise, train
 
 OWN = np.repeat(np.arange(IMAGES["test"]), 5)
@@ -214,16 +216,16 @@ def test_scores_list_every_pair_worst_first(triplet_run: Path, data: Path, noise
     assert all(a >= b - 1e-5 for a, b in pairwise(keys))
 
 
-def two_groups(*noisy: int) -> PairLosses:
-    """Return losses of 60 pairs of which the given ones lie where mismatched pairs do."""
-    losses = torch.linspace(0, 0.2, 60)
+def two_groups(*noisy: int, of: int = 60) -> PairLosses:
+    """Return losses of so many pairs of which the given ones lie where mismatched pairs do."""
+    losses = torch.linspace(0, 0.2, of)
     losses[list(noisy)] += 2
     return PairLosses({"sce": losses, "triplet-mean": losses}, dict.fromkeys(("sce", "triplet-mean"), losses[[*noisy]]))
 
 
 def test_known_probabilities_order_the_pairs(triplet_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    judged = iter([two_groups(*range(10, 30)), two_groups(*range(20, 40))])
-    monkeypatch.setattr(scores, "score_pairs", lambda *_: next(judged))
+    losses = iter([two_groups(*range(10, 30)), two_groups(*range(20, 40))])
+    monkeypatch.setattr(judged, "score_pairs", lambda *_: next(losses))
     rows = read_scores(score_run(triplet_run))
     for row in rows:
         mean = (float(row["clean_prob_A"]) + float(row["clean_prob_B"])) / 2
@@ -239,8 +241,8 @@ def test_a_network_that_shows_no_group_of_mismatched_pairs_has_no_say(
 ) -> None:
     unsure = two_groups(*range(20))
     unsure = replace(unsure, mismatched={name: values + 9 for name, values in unsure.mismatched.items()})
-    judged = iter([unsure, two_groups(*range(20, 40))])
-    monkeypatch.setattr(scores, "score_pairs", lambda *_: next(judged))
+    losses = iter([unsure, two_groups(*range(20, 40))])
+    monkeypatch.setattr(judged, "score_pairs", lambda *_: next(losses))
     rows = read_scores(score_run(triplet_run))
     assert all(row["clean_prob_A"] == "" and row["clean_prob"] == row["clean_prob_B"] != "" for row in rows)
     assert {int(row["pair"]) for row in rows[:20]} == set(range(20, 40))
@@ -249,6 +251,39 @@ def test_a_network_that_shows_no_group_of_mismatched_pairs_has_no_say(
     assert summary["estimated_noise_rate"]["mean"] == summary["estimated_noise_rate"]["B"] > 0.3
     assert [summary["networks"][name]["single_mode"] for name in "AB"] == [1, 0]
     assert summary["networks"]["A"]["mean_clean_prob"] is None
+
+
+@pytest.mark.parametrize(("known", "share"), [((True, True), 0.4), ((True, False), None), ((False, False), None)])
+def test_wrong_pairs_of_the_tested_split_are_counted_where_both_networks_see_them(
+    run: Path, monkeypatch: pytest.MonkeyPatch, known: tuple[bool, bool], share: float | None
+) -> None:
+    before = evaluate_run(run)
+    assert before["wrong_pairs"] == {"A": None, "B": None, "mean": None}  # sixty pairs teach too little
+    found = two_groups(*range(20), of=len(OWN))
+    none = replace(found, mismatched={name: values + 9 for name, values in found.mismatched.items()})
+    losses = iter([found if network else none for network in known])
+    monkeypatch.setattr(judged, "score_pairs", lambda *_: next(losses))
+    result = evaluate_run(run)
+    assert result["rows"] == before["rows"]
+    wrong = result["wrong_pairs"]
+    assert [wrong["A"] is not None, wrong["B"] is not None] == [*known]
+    assert wrong["mean"] == (None if share is None else pytest.approx(share, abs=0.01))
+    assert json.loads((run / "result_test.json").read_text())["wrong_pairs"] == wrong
+
+
+def test_the_pairs_of_a_split_are_judged_by_their_own_losses(triplet_run: Path) -> None:
+    """By a plain loop: one batch of 50 test pairs, in the order that scoring draws."""
+    setup = reopen(RunFolder(triplet_run))
+    best, test = load_best(RunFolder(triplet_run), setup), setup.split("test")
+    found = judged.judge_split(setup, best, test, torch.as_tensor(OWN))["A"]
+    with torch.no_grad():
+        v = best.encoders["A"].encode_images(torch.as_tensor(test.images.array[OWN]).float(), None)
+        u = best.encoders["A"].encode_texts(torch.as_tensor(np.array(test.caption_vectors.array)).float(), None)  # type: ignore
+    size = setup.config.partition.batch_size
+    order = torch.randperm(len(OWN), generator=torch_generator(setup.config.train.seed, "scoring order"))
+    first = order[:size]
+    wanted = triplet_loss(v[first] @ u[first].T, negatives="mean", reduction="none")
+    assert torch.allclose(found.losses["triplet-mean"][first], wanted, atol=1e-5)
 
 
 def test_truth_is_measured_beside_the_scores(triplet_run: Path, noise: Path) -> None:
@@ -286,7 +321,7 @@ def test_a_folder_that_cannot_be_written_is_refused_before_anything_is_computed(
     def read_only(**_: Any) -> None:
         raise OSError(errno.EROFS, "Read-only file system")
 
-    for module, name in ((evaluate, "evaluate_split"), (scores, "score_pairs")):
+    for module, name in ((evaluate, "evaluate_split"), (judged, "score_pairs")):
         monkeypatch.setattr(module, name, lambda *_, name=name: pytest.fail(f"{name} for nothing"))
     monkeypatch.setattr("in2r.files.tempfile.TemporaryFile", read_only)  # root may write everywhere
     for call in (evaluate_run, score_run):

@@ -28,7 +28,7 @@ from in2r.engine.settings import RunConfig
 from in2r.engine.setup import open_setup
 from in2r.engine.train import Silent, reopen, resume_run, start_run
 from in2r.errors import InputError
-from in2r.results import evaluate, evaluate_run, score_run, scores
+from in2r.results import evaluate, evaluate_run, judged, score_run
 
 
 @pytest.fixture(scope="module")
@@ -627,14 +627,14 @@ def test_the_threads_of_a_run_are_its_own(data: Path, tmp_path: Path, monkeypatc
 
     watched(loop, "evaluate_split")
     watched(evaluate, "evaluate_split")
-    watched(scores, "score_pairs")
+    watched(judged, "score_pairs")
     own = usual + 1
     work("own", str(own))
-    assert seen == [own] * 5  # trained, resumed, tested, scored by both networks
+    assert seen == [own] * 7  # trained, resumed, tested (and its pairs judged by both networks), scored by both
     assert torch.get_num_threads() == usual
     seen.clear()
     work("usual", "null")
-    assert seen == [usual] * 5
+    assert seen == [usual] * 7
 
 
 # --- what the run was begun with

@@ -4,6 +4,8 @@ import logging
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from in2r.data.pairs import PairSet
 from in2r.engine.device import use_threads
 from in2r.engine.evaluation import evaluate_split
@@ -14,6 +16,7 @@ from in2r.errors import InputError
 from in2r.files import require_writable, write_json
 from in2r.metrics import SAME_SIMILARITY, TILE_CAPTIONS, TILE_IMAGES, chance_recalls
 from in2r.results.best import load_best, require_finished
+from in2r.results.judged import judge_split, noise_rates
 from in2r.results.protocol import protocol
 
 log = logging.getLogger(__name__)
@@ -43,7 +46,8 @@ def evaluate_run(
         unfinished: take the best epoch so far of a run that has not ended; the result says so.
 
     Returns:
-        `rows` (A, B, ensemble → recalls), `chance` (of a random order), `health` of the embeddings, `protocol`.
+        `rows` (A, B, ensemble → recalls), `chance` (of a random order), `health` of the embeddings, `wrong_pairs` (the
+        share of the split's pairs that look mismatched, 0..1, by A, B, mean; None = not known), `protocol`.
 
     Raises:
         InputError: no run, an unfinished one, other data, a split that cannot be used, or a folder that cannot be
@@ -61,6 +65,7 @@ def evaluate_run(
     _say_memory(pairs, setup.config.model.dim)
     with use_threads(setup.config):
         rows, health = evaluate_split(best.encoders, pairs, setup.texts(pairs), setup.device, folds)
+        judged = judge_split(setup, best, pairs, torch.as_tensor(pairs.image_of_caption))
     described = protocol(folder, setup, best)
     described["evaluated"] = {
         "split": pairs.name,
@@ -71,7 +76,10 @@ def evaluate_run(
     }
     size = len(pairs.images) // folds
     chance = chance_recalls(pairs.image_of_caption[pairs.image_of_caption < size], size)  # of the first fold
-    result = {"rows": rows, "chance": chance, "health": health, "protocol": described}
+    wrong = noise_rates(judged)
+    if None in wrong.values():  # of a small split one network alone may find noise where there is none
+        wrong["mean"] = None
+    result = {"rows": rows, "chance": chance, "health": health, "wrong_pairs": wrong, "protocol": described}
     write_json(result_file(folder, pairs.name, folds), result)
     return result
 

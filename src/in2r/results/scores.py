@@ -2,7 +2,6 @@
 
 import csv
 import math
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +12,14 @@ from in2r.classification import auroc
 from in2r.engine.device import use_threads
 from in2r.engine.health import Truth, partition_truth
 from in2r.engine.run import RunFolder
-from in2r.engine.scoring import Judgement, judge_pairs, score_pairs
+from in2r.engine.scoring import Judgement
 from in2r.engine.setup import Setup
 from in2r.engine.train import reopen
 from in2r.files import atomic_path, require_writable, write_json
-from in2r.methods import build_method
 from in2r.metrics import chance_recalls
 from in2r.results.best import load_best, require_finished
+from in2r.results.judged import judge_split, noise_rates
 from in2r.results.protocol import protocol
-
-RATE_LOSS = "triplet-mean"
-"""the loss whose fit is closest to the true noise rate (docs/results.md), whichever one the partition is made from"""
 
 
 def score_run(path: str | Path, *, device: str | None = None, force: bool = False, unfinished: bool = False) -> Path:
@@ -52,18 +48,11 @@ def score_run(path: str | Path, *, device: str | None = None, force: bool = Fals
         require_finished(folder, folder.config().train.epochs)
     setup = reopen(folder, device=device, force=force)
     best = load_best(folder, setup)
-    data = setup.training_data()
-    data = replace(data, pairs=torch.arange(len(data.image_of_pair)))  # an oracle run's left out pairs too
-    method = build_method(setup.config.method, len(data.pairs))
-    judgements = {}
-    # whatever training took: a pair is judged by all that is in it, and by the loss that fits how much noise there is
-    config = replace(setup.config.partition, augmented=False, loss="auto")
+    image_of_pair = setup.training_data().image_of_pair  # an oracle run's left out pairs too
     with use_threads(setup.config):
-        for name, encoder in best.encoders.items():
-            losses = score_pairs(encoder, data, method.sample_losses, config, setup.config.train.seed)
-            judgements[name] = judge_pairs(losses, data.pairs, len(data.pairs), config)
+        judgements = judge_split(setup, best, setup.train, image_of_pair)
     file = folder.path / "scores.csv"
-    _write_table(file, setup, data.image_of_pair, judgements)
+    _write_table(file, setup, image_of_pair, judgements)
     summary = {
         **_summary(judgements, setup),
         "dev_rsum": best.dev["ensemble"]["rsum"],
@@ -118,12 +107,10 @@ def _write_table(file: Path, setup: Setup, image_of_pair: Tensor, judgements: di
 
 
 def _summary(judgements: dict[str, Judgement], setup: Setup) -> dict[str, Any]:
-    rates = {name: judgement.noise_rates[RATE_LOSS] for name, judgement in judgements.items()}
-    known = [rate for rate in rates.values() if rate is not None]
     return {
         "pairs": len(setup.train.image_of_caption),
         "loss": " and ".join(dict.fromkeys(judgement.loss for judgement in judgements.values())),
-        "estimated_noise_rate": {**rates, "mean": sum(known) / len(known) if known else None},
+        "estimated_noise_rate": noise_rates(judgements),
         "networks": {name: judgement.figures() for name, judgement in judgements.items()},
     }
 
