@@ -198,6 +198,30 @@ def test_a_noise_rate_is_said_with_what_it_is_worth() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [("0.000001", "<0.001"), ("0.001000", "0.001"), ("0.500000", "0.500"), ("0.999999", ">0.999"), ("", "not known")],
+)
+def test_no_probability_is_shown_as_0_or_1(written: str, shown: str) -> None:
+    assert score.probability(written) == shown
+
+
+def test_score_keeps_columns_and_marks_its_encoding(
+    run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "in2r.data.precomp.PrecompSource.caption_columns",
+        lambda _self, _name, wanted: {name: ["x"] * 60 for name in wanted},
+    )
+    assert call("score", run, "--keep", "id, url", "--bom", "--top", 1) == 0
+    header, first = (run / "scores.csv").read_text(encoding="utf-8").splitlines()[:2]
+    assert header.startswith("\ufeffrank,percentile,pair,row,image_id,clean_prob,")
+    assert header.endswith(",place,caption,id,url")
+    assert first.startswith("1,1.66667,")
+    assert first.endswith(",x,x")
+    assert "not known" in capsys.readouterr().out
+
+
 def test_brackets_in_captions_are_no_markup(tmp_path: Path) -> None:
     file = tmp_path / "scores.csv"
     file.write_text("image_id,clean_prob,clean_prob_A,clean_prob_B,place,caption\n[/i],0,0,0,[a],[red]x\\[/blue]\n")

@@ -162,7 +162,7 @@ def _pairs(console: Console, folder: Path, data: Path, noise: "NoiseIndex") -> N
     scores = score_run(folder)
     rate = read_json(scores.with_suffix(".json"))["estimated_noise_rate"]["mean"]
     moved = 1 - noise.clean.mean()
-    with scores.open(encoding="utf-8", newline="") as rows:
+    with scores.open(encoding="utf-8-sig", newline="") as rows:
         ranked = list(csv.DictReader(rows))
     wrong = [not noise.clean[int(row["pair"])] for row in ranked]
     table = Table("picture", "caption beside it", "clean", "mismatched")

@@ -18,10 +18,13 @@ BEST = 600
 WEAK = 0.25
 """share of the way from chance to the best rSum below which a model is too weak to judge pairs by"""
 EXAMPLES = """\
-example: in2r score runs/mine --top 50
+examples:
+  in2r score runs/mine --top 50
+  in2r score runs/mine --keep product_id,url --bom
 
-Writes RUN/scores.csv (every training pair with both networks' clean
-probability, the worst first) and RUN/scores.json (the estimated noise rate).
+Writes RUN/scores.csv (every training pair with its rank, the row of your
+table and both networks' clean probability, the worst first) and
+RUN/scores.json (the estimated noise rate).
 """
 
 
@@ -35,6 +38,8 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     )
     parser.add_argument("folder", metavar="RUN", help="the run folder")
     parser.add_argument("--top", type=int, default=20, metavar="N", help="pairs to print; default: 20")
+    parser.add_argument("--keep", metavar="COLUMNS", help="columns of your pair table to copy, such as id,url")
+    parser.add_argument("--bom", action="store_true", help="begin scores.csv so that spreadsheets read it as UTF-8")
     parser.add_argument("--device", help="auto, cpu, cuda, mps; default: the run's")
     parser.add_argument("--force", action="store_true", help="go on although the data or the noise index have changed")
     parser.add_argument("--unfinished", action="store_true", help="take the best epoch so far of an unfinished run")
@@ -47,7 +52,10 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(f"--top must be at least 0, got {args.top}")
     from in2r.results import score_run
 
-    file = score_run(args.folder, device=args.device, force=args.force, unfinished=args.unfinished)
+    keep = [name.strip() for name in args.keep.split(",")] if args.keep else []
+    file = score_run(
+        args.folder, keep=keep, bom=args.bom, device=args.device, force=args.force, unfinished=args.unfinished
+    )
     console = Console()
     if args.top:
         console.print(worst_pairs(file, args.top))
@@ -93,7 +101,7 @@ def worst_pairs(file: Path, top: int) -> Table:
     widest = {"place": 14, "image": 16, "caption": None}  # what a terminal of 80 columns has room for
     for heading in ("place", "image", "clean\nprob.", "A", "B", "caption"):
         table.add_column(heading, overflow="fold", no_wrap=heading not in widest, max_width=widest.get(heading))
-    with file.open(encoding="utf-8", newline="") as rows:
+    with file.open(encoding="utf-8-sig", newline="") as rows:
         for row in islice(csv.DictReader(rows), top):
             shown = [probability(row[name]) for name in ("clean_prob", "clean_prob_A", "clean_prob_B")]
             # Text: no markup
@@ -103,4 +111,7 @@ def worst_pairs(file: Path, top: int) -> Table:
 
 def probability(text: str) -> str:
     """Return a clean probability of scores.csv as a column of a table shows it."""
-    return "not known" if text == "" else f"{float(text):.3f}"
+    if text == "":
+        return "not known"
+    value = float(text)
+    return "<0.001" if value < 0.001 else ">0.999" if value > 0.999 else f"{value:.3f}"
