@@ -1,8 +1,8 @@
 """`in2r demo` at a toy size: the whole job, called again, and called with other wishes."""
 
-from pathlib import csv
+import csv
+from pathlib import Path
 
-import Path
 import pytest
 
 import in2r

@@ -153,10 +153,10 @@ def is_believable(fit: TwoGaussians, divergence: float, maximum_divergence: floa
 
     Two Gaussians call 15 % to 50 % of clean pairs noisy, often with a `separation` above 2. Then the noisy component
     is lower and narrower than the losses of pairs that were mismatched on purpose. Where the model knows nothing, all
-    pairs look like mismatched ones, and these spread over both components. Measured with the loss `triplet-mean` on
-    scenes and photographs (500 to 1,500 images, 37 runs), where the separation was 2 or more: the divergence was at
-    most 0.22 with 10 % to 60 % mismatched pairs, at least 0.48 with clean ones (0.67 with duplicates), and at least
-    0.77 at chance.
+    pairs look like mismatched ones, and these spread over both components. Measured with the loss `triplet-mean` in
+    some 40 runs on scenes and photographs (500 to 1,500 images), where the separation was 2 or more: the divergence
+    was at most 0.22 with 10 % to 60 % mismatched pairs, at least 0.48 with clean ones (0.67 with duplicates), and at
+    least 0.77 at chance.
 
     Args:
         fit: the mixture.
