@@ -56,6 +56,8 @@ def measure(folder: RunFolder, k: int) -> list[str]:
     # network A asks B's memory, which was filled from the partition that A made; A trains on the one that B made
     memory = some(torch.nonzero(judged["A"].elite).flatten(), method.memory_size or len(own))
     queries = some(torch.nonzero(~judged["B"].clean & (own != given)).flatten(), QUERIES)
+    if len(queries) == 0:
+        raise InputError(f"{folder.path}: no mismatched pair counts as noisy, so none is rectified")
     image = given[queries]
     answer = torch.stack([some(torch.nonzero(own == wanted).flatten(), 1)[0] for wanted in image.tolist()])
     scores = v["A"][image] @ v["B"][given[memory]].T

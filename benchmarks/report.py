@@ -28,10 +28,10 @@ Figure = Callable[[Epoch], float | None]
 
 
 def both(name: str) -> Figure:
-    """Return the mean of both networks' figure of an epoch, None where neither has it."""
+    """Return the mean of both networks' figure of an epoch, None where neither knows it."""
 
     def figure(epoch: Epoch) -> float | None:
-        values = [epoch[f"{name}_{net}"] for net in "AB" if f"{name}_{net}" in epoch]
+        values = [value for net in "AB" if (value := epoch.get(f"{name}_{net}")) is not None]
         return statistics.mean(values) if values else None
 
     return figure

@@ -237,7 +237,8 @@ def test_gpu_check_goes_on_after_a_part_that_failed(tmp_path, monkeypatch, capsy
 
 def test_prototypes_are_compared_with_the_query_itself(tmp_path):
     data = make_data(tmp_path / "data")
-    noisy = train(tmp_path / "noisy", data, "paper", f"noise.index={make_noise(tmp_path / 'noise.npy')}")
+    index = f"noise.index={make_noise(tmp_path / 'noise.npy')}"
+    noisy = train(tmp_path / "noisy", data, "paper", index, "partition.single_mode=split")
     command = [sys.executable, FOLDER / "prototypes.py", noisy.path]
     done = call(*command)
     assert done.returncode == 0, done.stderr

@@ -1,11 +1,16 @@
 """Derived seeds, and files that are whole or absent."""
 
+import csv
+import io
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from in2r.errors import InputError
 from in2r.files import (
@@ -15,6 +20,7 @@ from in2r.files import (
     require_free_space,
     require_writable,
     sha256_file,
+    write_csv,
     write_json,
     write_text,
 )
@@ -169,3 +175,39 @@ def test_another_form_is_named(value: Any, form: Any, fault: str) -> None:
 def test_the_form_that_was_asked_for_passes() -> None:
     form = {"a": (str, None), "b?": [int], "c": {str: float}, "d": object, "e": [float, float]}
     require_form({"a": None, "c": {"x": 1, "y": 0.5}, "d": [None], "e": [1, 2.0]}, form, "x")
+
+
+FIELDS = st.text(alphabet=st.sampled_from('a,;"\t\r\n é\u2028'), max_size=6)
+
+
+@settings(max_examples=60, deadline=None)
+@given(rows=st.lists(st.tuples(FIELDS, FIELDS), max_size=5), delimiter=st.sampled_from(",;\t"), bom=st.booleans())
+def test_any_text_comes_back_from_a_table(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str]], delimiter: str, bom: bool
+) -> None:
+    file = tmp_path_factory.mktemp("csv") / "t.csv"
+    write_csv(file, ["x", "y"], iter(rows), delimiter=delimiter, bom=bom)
+    text = file.read_bytes().decode("utf-8-sig")
+    read = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    assert [tuple(row) for row in read] == [("x", "y"), *rows]
+    assert file.read_bytes().startswith(b"\xef\xbb\xbf") == bom
+
+
+def test_only_what_needs_quotes_has_them(tmp_path: Path) -> None:
+    write_csv(tmp_path / "t.csv", ["a", "b"], [["x y", "p\rq"], [1, 'say "hi"'], ["é;\t", "m\nn"]])
+    assert (tmp_path / "t.csv").read_bytes().decode() == 'a,b\nx y,"p\rq"\n1,"say ""hi"""\né;\t,"m\nn"\n'
+    write_csv(tmp_path / "t.tsv", ["a", "b"], [["x,y", "\t"]], delimiter="\t")
+    assert (tmp_path / "t.tsv").read_bytes().decode() == 'a\tb\nx,y\t"\t"\n'
+
+
+def test_a_table_that_cannot_be_written_whole_leaves_the_old_one(tmp_path: Path) -> None:
+    write_csv(tmp_path / "t.csv", ["a"], [["old"]])
+
+    def rows() -> Iterator[list[str]]:
+        yield ["new"]
+        raise ValueError("no more")
+
+    with pytest.raises(ValueError, match="no more"):
+        write_csv(tmp_path / "t.csv", ["a"], rows())
+    assert (tmp_path / "t.csv").read_text() == "a\nold\n"
+    assert [file.name for file in tmp_path.iterdir()] == ["t.csv"]

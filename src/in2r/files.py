@@ -1,13 +1,16 @@
 """Files that are whole or absent: temporary name, flush, rename; hashes, room and permission to write."""
 
+import csv
 import hashlib
+import io
 import json
 import math
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +71,37 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
     """Write a UTF-8 text file atomically."""
     with atomic_path(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+def write_csv(
+    path: str | os.PathLike[str],
+    header: Sequence[Any],
+    rows: Iterable[Sequence[Any]],
+    *,
+    delimiter: str = ",",
+    bom: bool = False,
+) -> None:
+    """Write a UTF-8 table atomically, one record per line unless a field holds a line end.
+
+    Quoted are the fields that hold the delimiter, a quote, a line feed or a carriage return. Python itself quotes
+    only those line ends that it writes.
+
+    Args:
+        path: the file.
+        header: the names of the columns.
+        rows: the records, as long as the header.
+        delimiter: one character between two fields.
+        bom: begin with a byte order mark, by which spreadsheets recognise UTF-8.
+    """
+    record = io.StringIO(newline="")
+    writer = csv.writer(record, delimiter=delimiter, lineterminator="\r\n")
+    encoding = "utf-8-sig" if bom else "utf-8"
+    with atomic_path(path) as temporary, temporary.open("w", encoding=encoding, newline="") as file:
+        for row in chain([header], rows):
+            writer.writerow(row)
+            file.write(record.getvalue().removesuffix("\r\n") + "\n")
+            record.seek(0)
+            record.truncate()
 
 
 def write_json(path: str | os.PathLike[str], value: Any) -> None:

@@ -1,5 +1,6 @@
 """The whole job through the command line, and a user's mistakes: one line, exit status 2."""
 
+import csv
 import json
 import os
 import subprocess
@@ -54,14 +55,30 @@ def test_a_run_describes_itself_and_its_result(run: Path, capsys: pytest.Capture
     assert list((run / "tensorboard").iterdir())
 
 
+def test_a_run_that_ends_at_chance_says_so(scenes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = [f"data.path={scenes}", *SMALL, "train.epochs=1", "train.learning_rate=1e6"]
+    assert main(["train", "sce", *(one for one in settings if "warmup" not in one), "--out", str(tmp_path / "r")]) == 0
+    said = (
+        "NOTHING LEARNT: network A and B: no better than a random order; train anew with a smaller train.learning_rate"
+    )
+    assert f"the last epoch: {said}" in " ".join(capsys.readouterr().out.split())
+    record = json.loads((tmp_path / "r" / "log.jsonl").read_text())
+    assert record["at_chance_A"] is record["at_chance_B"] is True
+    assert main(["eval", str(tmp_path / "r")]) == 0
+    assert said in " ".join(capsys.readouterr().out.split())
+    assert json.loads((tmp_path / "r" / "result_test.json").read_text())["health"]["at_chance_A"] is True
+
+
 def test_scores_hold_every_pair_worst_first(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["score", str(run), "--top", "3"]) == 0
-    assert "estimated noise rate" in capsys.readouterr().out
-    lines = (run / "scores.csv").read_text().splitlines()
-    column = lines[0].split(",").index("clean_prob")
-    probabilities = [float(line.split(",")[column]) for line in lines[1:]]
-    assert len(probabilities) == 300
-    assert probabilities == sorted(probabilities)
+    assert "noise rate: not known" in capsys.readouterr().out  # three epochs teach too little to say it
+    assert json.loads((run / "scores.json").read_text())["estimated_noise_rate"]["mean"] is None
+    with (run / "scores.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    losses = [float(row["loss_triplet-mean_A"]) + float(row["loss_triplet-mean_B"]) for row in rows]
+    assert len(losses) == 300
+    assert np.all(np.diff(losses) <= 1e-5)
+    assert {row["clean_prob"] for row in rows} == {""}
 
 
 def test_the_model_folder_searches(run: Path, scenes: Path) -> None:

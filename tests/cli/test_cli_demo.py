@@ -1,5 +1,6 @@
 """`in2r demo` at a toy size: the whole job, called again, and called with other wishes."""
 
+import csv
 from pathlib import Path
 
 import pytest
@@ -39,7 +40,8 @@ def test_the_truth_that_is_shown_is_that_of_the_noise_index(demo: Path, capsys: 
     shown = capsys.readouterr().out
     images = open_data(demo / "data").split("train").image_of_caption
     clean = load_index(demo / "noise_0.4.npy", images).clean
-    pairs = [int(line.split(",")[0]) for line in (demo / "in2r" / "scores.csv").read_text().splitlines()[1:]]
+    with (demo / "in2r" / "scores.csv").open(newline="") as file:
+        pairs = [int(row["pair"]) for row in csv.DictReader(file)]
     wrong = (~clean[pairs]).tolist()
     first = int((~clean).sum())
     assert f"mismatched: {sum(wrong[:10])} of these 10; {100 * sum(wrong[:first]) / first:.0f} % of the worst" in shown

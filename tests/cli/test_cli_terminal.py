@@ -337,7 +337,7 @@ def test_a_resumed_run_says_where_it_goes_on_once(epoch: int, done: int, expecte
         ),
         (
             {"clean_fraction_A": 1.0, "single_mode_A": 1.0, "clean_fraction_B": 1.0, "single_mode_B": 1.0},
-            "  the pairs form one group",
+            "  no group of mismatched pairs",
         ),
         (
             {"clean_fraction_A": 0.6, "clean_fraction_B": 0.584, "mixture": {"A": {"loss": "sce"}, "B": {}}},
@@ -359,7 +359,7 @@ def test_the_line_of_an_epoch(figures: dict[str, Any], expected: str) -> None:
     terminal.epoch(0, 45, "all pairs", 10, 0)
     record = {"epoch": 6, "phase": "co-training", "dev": {"ensemble": {"rsum": 212.34}}, "seconds": 9.6, **figures}
     terminal.record(record)
-    phase = "all pairs  " if expected.endswith("one group") else "co-training"
+    phase = "all pairs  " if expected.endswith("no group of mismatched pairs") else "co-training"
     assert printed.getvalue() == f"epoch   6/45  {phase} dev rSum  212.3{expected}  10 s\n"
 
 

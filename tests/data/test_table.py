@@ -57,6 +57,7 @@ def test_ragged_captions_in_every_format(tmp_path, kind):
     assert data.split("testall").captions == ["x one"]
     line = {"csv": 4, "tsv": 4, "jsonl": 3, "parquet": 3}[kind]
     assert data.caption_places("train", [9]) == [f"pairs.{kind} line {line}"]
+    assert data.caption_rows("train")[9] == line - (2 if kind in ("csv", "tsv") else 1)
     require_usable(pairs)
 
 
@@ -85,6 +86,7 @@ def test_the_separator_is_found_and_quoted_fields_are_read(tmp_path, separator, 
     data = open_data(tmp_path)
     assert data.split("train").captions == [f'a{separator} "b"\nand more', ""]
     assert data.caption_places("train", [1]) == [f"pairs.{kind} line 4"]
+    assert data.caption_rows("train") == [0, 1]
 
 
 def test_other_names_of_files_columns_and_splits(tmp_path):

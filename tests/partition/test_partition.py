@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sklearn.mixture import GaussianMixture
 
-from in2r.partition import elite, elite_threshold, fit_two_gaussians, split_pairs
+from in2r.partition import elite, elite_threshold, fit_two_gaussians, is_believable, mismatch_divergence, split_pairs
 from in2r.runs.settings import PartitionConfig
 
 REFERENCE = np.load(Path(__file__).parents[1] / "arrays" / "mixture.npz")
@@ -137,7 +137,7 @@ def test_nothing_to_split_counts_everything_as_clean(losses):
     assert not fitted.split
     assert fitted.single_mode
     assert fitted.monotone
-    assert fitted.noise_rate == 0.0
+    assert fitted.noise_rate is None
     assert fitted.clean_probability.dtype == np.float64
     np.testing.assert_array_equal(fitted.clean_probability, np.ones(len(losses)))
     assert split_pairs(fitted.clean_probability, minimum_noisy_share=0.01).all()
@@ -164,7 +164,7 @@ PILED_UP = {
 def test_a_skewed_single_mode_is_recognised(draw, seed):
     fitted = fit_two_gaussians(draw(np.random.default_rng(seed), 20000))
     assert fitted.single_mode
-    assert fitted.noise_rate == 0.0
+    assert fitted.noise_rate is None
     assert 1 - fitted.clean_probability.mean() > 0.01  # the bare fit calls clean pairs noisy
 
 
@@ -175,9 +175,10 @@ def test_losses_that_pile_up_are_at_the_bound(draw):
     assert fitted.separation > 1.9
 
 
-def test_the_function_and_the_settings_have_the_same_defaults():
+@pytest.mark.parametrize(("function", "data"), [(fit_two_gaussians, 1), (mismatch_divergence, 2), (is_believable, 2)])
+def test_the_functions_and_the_settings_have_the_same_defaults(function, data):
     config = PartitionConfig()
-    for name, parameter in list(inspect.signature(fit_two_gaussians).parameters.items())[1:]:
+    for name, parameter in list(inspect.signature(function).parameters.items())[data:]:
         assert parameter.default == getattr(config, name), name
 
 
@@ -186,6 +187,78 @@ def test_two_groups_are_not_taken_for_one(noisy):
     fitted = fit_two_gaussians(two_groups(2000, noisy, gap=3.5))
     assert not fitted.single_mode
     assert fitted.noise_rate == pytest.approx(noisy, abs=0.05)
+
+
+# Whether the noisy component holds mismatched pairs
+
+
+def test_the_divergence_by_hand():
+    fitted = fit_two_gaussians(np.array([0.0, 0.0, 1.0, 1.0]), reg_covar=0.25)
+    mean, variance = fitted.means[1], fitted.variances[1]
+    # mismatched losses 2 and 4: mean 3, variance 1, and 0.25 more as in the fit
+    wanted = math.log(math.sqrt(variance / 1.25)) + (1.25 + (3 - mean) ** 2) / (2 * variance) - 0.5
+    assert mismatch_divergence(fitted, np.array([2.0, 4.0]), 0.25) == pytest.approx(wanted)
+    assert mismatch_divergence(fitted, torch.tensor([4.0, 2.0]), 0.25) == pytest.approx(wanted)
+    same = mean + math.sqrt(variance - 0.25) * np.array([-1.0, 1.0])
+    assert mismatch_divergence(fitted, same, 0.25) == pytest.approx(0, abs=1e-12)
+    with pytest.raises(ValueError, match="loss 1 is nan"):
+        mismatch_divergence(fitted, np.array([2.0, np.nan]))
+
+
+def test_the_divergence_equals_pytorchs():
+    fitted = fit_two_gaussians(two_groups(500))
+    mismatched = two_groups(500, noisy=1.0, gap=5.0, seed=1)
+    low, high = fitted.scale
+    scaled = (mismatched - low) / (high - low)
+    known = torch.distributions.Normal(scaled.mean(), math.sqrt(scaled.var() + 5e-4))
+    noisy = torch.distributions.Normal(fitted.means[1], math.sqrt(fitted.variances[1]))
+    wanted = float(torch.distributions.kl_divergence(known, noisy))
+    assert mismatch_divergence(fitted, mismatched) == pytest.approx(wanted, abs=1e-6)
+
+
+@given(scale=st.floats(0.01, 100), shift=st.floats(-50, 50))
+@settings(max_examples=20, deadline=None)
+def test_the_divergence_has_no_unit(scale, shift):
+    losses, mismatched = two_groups(300), two_groups(300, noisy=1.0, seed=1)
+    once = mismatch_divergence(fit_two_gaussians(losses), mismatched)
+    again = mismatch_divergence(fit_two_gaussians(scale * losses + shift), scale * mismatched + shift)
+    assert again == pytest.approx(once, abs=1e-6)
+
+
+@pytest.mark.parametrize("noisy", [0.1, 0.2, 0.4, 0.6, 0.8])
+def test_a_group_of_mismatched_pairs_is_believed(noisy):
+    fitted = fit_two_gaussians(two_groups(2000, noisy))
+    divergence = mismatch_divergence(fitted, two_groups(2000, noisy=1.0, seed=1))
+    assert is_believable(fitted, divergence), divergence
+    assert not is_believable(fitted, divergence, maximum_divergence=divergence / 2)
+
+
+def test_the_worse_half_of_clean_pairs_is_not():
+    """Clean losses that pile up at 0: two components told apart, both far below the mismatched pairs."""
+    draw = np.random.default_rng(0)
+    fitted = fit_two_gaussians(np.maximum(0, draw.normal(-0.5, 1, 4000)))
+    assert not fitted.single_mode
+    assert fitted.noise_rate > 0.2
+    divergence = mismatch_divergence(fitted, draw.normal(4, 1, 4000))
+    assert divergence > 1
+    assert not is_believable(fitted, divergence)
+
+
+def test_what_a_model_without_knowledge_says_is_not():
+    """At chance, mismatched pairs look like all others, so they spread over both components."""
+    fitted = fit_two_gaussians(two_groups(2000))
+    assert fitted.separation > 2
+    divergence = mismatch_divergence(fitted, two_groups(2000, seed=1))
+    assert divergence > 1
+    assert not is_believable(fitted, divergence)
+
+
+def test_one_group_is_not_believed_wherever_the_mismatched_pairs_lie():
+    fitted = fit_two_gaussians(np.random.default_rng(0).normal(size=4000))
+    assert not is_believable(fitted, 0.0)
+    nothing = fit_two_gaussians(np.ones(4))
+    assert mismatch_divergence(nothing, np.arange(4.0)) == math.inf
+    assert not is_believable(nothing, math.inf)
 
 
 def test_tensors_are_accepted_and_the_result_is_frozen():

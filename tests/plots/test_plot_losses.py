@@ -75,7 +75,7 @@ def test_no_split_line_where_the_pairs_were_not_split() -> None:
     figure = drawn(one, "A", 1)
     (axes,) = figure.axes
     assert len(axes.lines) == 2
-    assert axes.get_title("right") == "one mode, no split"
+    assert axes.get_title("right") == "no split"
     assert legend(figure) == ["pairs that match", "mismatched pairs", "clean component", "noisy component"]
     assert "eight" not in figure.get_supxlabel()  # no figure of it is shown
     assert legend(drawn(one))[-1] == "split: noisy to the right"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
+from in2r.cli.score import probability
 from in2r.cli.show import Terminal
 from in2r.errors import InputError
 from in2r.files import read_json
@@ -162,13 +163,13 @@ def _pairs(console: Console, folder: Path, data: Path, noise: "NoiseIndex") -> N
     scores = score_run(folder)
     rate = read_json(scores.with_suffix(".json"))["estimated_noise_rate"]["mean"]
     moved = 1 - noise.clean.mean()
-    with scores.open(encoding="utf-8", newline="") as rows:
+    with scores.open(encoding="utf-8-sig", newline="") as rows:
         ranked = list(csv.DictReader(rows))
     wrong = [not noise.clean[int(row["pair"])] for row in ranked]
     table = Table("picture", "caption beside it", "clean", "mismatched")
     for row, truth in islice(zip(ranked, wrong, strict=True), WORST):
         table.add_row(
-            f"{row['image_id']}.png", row["caption"], f"{float(row['clean_prob']):.3f}", "yes" if truth else "no"
+            f"{row['image_id']}.png", row["caption"], probability(row["clean_prob"]), "yes" if truth else "no"
         )
     console.print(f"The {WORST} pairs that belong together least:")
     console.print(table)
@@ -177,7 +178,7 @@ def _pairs(console: Console, folder: Path, data: Path, noise: "NoiseIndex") -> N
         f"mismatched: {sum(wrong[:WORST])} of these {WORST}; {100 * sum(wrong[:first]) / first:.0f} % of the worst "
         f"{first:,} (as many as there are)",
         "(the truth is known, as we made it: it is shown here and used nowhere)",
-        f"noise rate found: {100 * rate:.1f} %, injected: {100 * moved:.1f} %",
+        f"noise rate found: {'not known' if rate is None else f'{100 * rate:.1f} %'}, injected: {100 * moved:.1f} %",
         f"every pair, worst first: {scores}",
         f"pictures: {data / 'pictures' / 'train'}",
         f"search model: {folder / 'model'}   in Python: in2r.load('{folder / 'model'}')",

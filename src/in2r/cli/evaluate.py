@@ -54,6 +54,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 def run(args: argparse.Namespace) -> int:
     """Evaluate and print the table."""
     from in2r.results import evaluate_run
+    from in2r.training.evaluation import failures
 
     result = evaluate_run(
         args.folder,
@@ -66,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
     )
     console = Console()
     console.print(result_table(result, RECALLS), "", result_table(result, RANKS), "")
-    for line in protocol_lines(result["protocol"]):
+    for line in [*failures(result["health"]), wrong_pairs(result), *protocol_lines(result["protocol"])]:
         console.print(line, markup=False, highlight=False, soft_wrap=True)
     return 0
 
@@ -86,6 +87,15 @@ def result_table(result: dict[str, Any], columns: dict[str, str]) -> Table:
     if columns is RECALLS:
         table.add_row("by chance", *(f"{result['chance'][column]:.1f}" for column in columns), style="dim")
     return table
+
+
+def wrong_pairs(result: dict[str, Any]) -> str:
+    """Say what a wrong pair of the split does to the figures, and how many look wrong where that is known."""
+    share, split = result["wrong_pairs"]["mean"], result["protocol"]["evaluated"]["split"]
+    found = "how many look wrong is not known (few, or the model cannot tell)"
+    if share is not None:
+        found = f"about {100 * share:.0f} % look wrong, so the true recalls are higher"
+    return f"a wrong pair of {split} counts against the model; {found}"
 
 
 def protocol_lines(protocol: dict[str, Any]) -> list[str]:

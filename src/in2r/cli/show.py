@@ -115,7 +115,7 @@ class Terminal:
         one_group = bool(shares) and set(shares) == {"all"}
         parts = [f"epoch {record['epoch']:>3}/{self._epochs}  {record['phase']:<8} dev rSum {rsum:6.1f}"]
         if one_group:
-            parts.append("the pairs form one group")
+            parts.append("no group of mismatched pairs")
         elif shares:
             parts.append(f"clean {'/'.join(shares)}{_judged_by(record)}")
         parts.append(f"{record['seconds']:.0f} s{self._left(record)}")
@@ -149,9 +149,13 @@ class Terminal:
 
 
 def print_done(console: Console, folder: "RunFolder", setup: "Setup") -> None:
-    """Say where the model of a trained run is, and how it is tested, where there is something to test it on."""
+    """Say where the model of a trained run is, how it is tested, and whether the last epoch ended badly."""
     test = f"   test it: in2r eval {folder.path}" if "test" in setup.source.split_names else ""
     console.print(f"model: {folder.model}{test}", markup=False, highlight=False, soft_wrap=True)
+    from in2r.training.evaluation import failures
+
+    for line in failures(folder.records()[-1]):
+        console.print(f"the last epoch: {line}", markup=False, highlight=False, soft_wrap=True)
 
 
 def _clean(record: dict[str, Any], name: str) -> str:

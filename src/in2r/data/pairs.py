@@ -71,6 +71,14 @@ class DataSource(Protocol):
         """Return the file and line of some captions of a split, for messages and lists."""
         ...
 
+    def caption_rows(self, name: str) -> list[int]:
+        """Return the row of each caption of a split in the table or caption file, from 0, without a header."""
+        ...
+
+    def caption_columns(self, name: str, wanted: Sequence[str]) -> dict[str, list[str]]:
+        """Return other columns of the table as text, a value for each caption of a split."""
+        ...
+
     def fingerprint(self, full: bool = False) -> dict[str, Any]:
         """Return {"hash": hex, "full": bool, "splits": {name: {"hash": hex, "files": {...}}}}."""
         ...

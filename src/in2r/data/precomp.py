@@ -83,6 +83,22 @@ class PrecompSource:
             return [f"{path.name} line {lines[caption][0]}" for caption in captions]
         return [f"{path.name} line {caption + 1}" for caption in captions]
 
+    def caption_rows(self, name: str) -> list[int]:
+        """Return the row of each caption of a split in its caption file, from 0: they are in the file's order."""
+        return list(range(len(self.split(name).image_of_caption)))
+
+    def caption_columns(self, name: str, wanted: Sequence[str]) -> dict[str, list[str]]:
+        """Refuse any column: there is no table.
+
+        Raises:
+            InputError: a column is wanted.
+        """
+        if wanted:
+            raise InputError(
+                f"{self.path}: a precomp folder has no column {wanted[0]!r}; only a pair table has columns"
+            )
+        return {}
+
     def fingerprint(self, full: bool = False) -> dict[str, Any]:
         """Return the hashes of the files of each split that is there; see `fingerprint.fingerprint`."""
         return fingerprint({name: self._files(name) for name in self.split_names}, full=full)

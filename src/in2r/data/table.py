@@ -98,6 +98,20 @@ class TableSource:
         rows = self._rows_of(canonical_split(name))
         return [f"{self._layout.table.name} line {self._lines[rows[caption]]}" for caption in captions]
 
+    def caption_rows(self, name: str) -> list[int]:
+        """Return the row of each caption of a split in the table, from 0; a record counts once, however many lines."""
+        rows: list[int] = self._rows_of(canonical_split(name)).tolist()
+        return rows
+
+    def caption_columns(self, name: str, wanted: Sequence[str]) -> dict[str, list[str]]:
+        """Return other columns of the table as text, a value for each caption of a split.
+
+        Raises:
+            InputError: the table has no such column.
+        """
+        columns = read_table(self._layout.table, list(wanted), []).columns
+        return {column: [values[row] for row in self.caption_rows(name)] for column, values in columns.items()}
+
     def images_in_several_splits(self) -> list[tuple[str, int]]:
         """Return (image, a row of the table) of images whose captions lie in more than one split."""
         first = np.full(len(self._array), -1)

@@ -81,7 +81,7 @@ def _panel(axes: "Axes", title: str, fit: dict[str, Any]) -> None:
     at = np.linspace(0, 1, 400)
     for curve, color, dashes in zip(components(fit, at), (CLEAN, NOISY), ("solid", "dashed"), strict=True):
         axes.plot(low + width * at, curve, color=color, linestyle=dashes)
-    note = "one mode, no split"
+    note = "no split"
     if fit["boundary"] is not None:
         note = f"weight {fit['weights'][1]:.2f}"
         axes.axvline(low + width * fit["boundary"], color="black", linestyle="dotted", linewidth=1.2)
