@@ -107,13 +107,13 @@ class Ours(Side):
     def partition(self, images: int | None = None, name: str = "A") -> dict[str, Tensor]:
         """Per-sample losses of the pairs of the first images, by default of all."""
         data = self.data if images is None else self.work.training_data(images)
-        return score_pairs(self.nets[name].encoder, data, self.method.sample_losses, PARTITION, 0).given
+        return score_pairs(self.nets[name].encoder, data, self.method.sample_losses, PARTITION, 0)
 
     @staticmethod
     def fit(losses: dict[str, Tensor]) -> None:
         """Mixtures of an epoch's losses, as the engine fits them."""
         count = len(losses["sce"])
-        judge_pairs(PairLosses(losses, losses), torch.arange(count), count, PARTITION)
+        judge_pairs(losses, torch.arange(count), count, PARTITION)
 
     def validate(self) -> Rows:
         split, texts = self.work.dev()

@@ -18,6 +18,7 @@ import torch
 import in2r
 from in2r.errors import InputError
 from in2r.losses import triplet_loss
+from in2r.methods import Seen
 from in2r.metrics import Copies, auroc, recall_at_k
 from in2r.results import evaluate, evaluate_run, export_model, judged, load_best, score_run, scores
 from in2r.runs.checkpoints import checkpoints
@@ -265,11 +266,11 @@ def test_scores_list_every_pair_worst_first(triplet_run: Path, data: Path, noise
     assert all(a >= b - 1e-5 for a, b in pairwise(keys))
 
 
-def two_groups(*noisy: int, of: int = 60) -> PairLosses:
+def two_groups(*noisy: int, of: int = 60) -> Seen:
     """Return losses of so many pairs of which the given ones lie where mismatched pairs do."""
     losses = torch.linspace(0, 0.2, of)
     losses[list(noisy)] += 2
-    return PairLosses({"sce": losses, "triplet-mean": losses}, dict.fromkeys(("sce", "triplet-mean"), losses[[*noisy]]))
+    return Seen({"sce": losses, "triplet-mean": losses}, dict.fromkeys(("sce", "triplet-mean"), losses[[*noisy]]))
 
 
 def test_a_rank_and_a_percentile_say_how_suspicious_a_pair_is(triplet_run: Path) -> None:
@@ -328,7 +329,7 @@ def write_pairs(file: Path, table: dict[str, list[str]]) -> None:
 def test_columns_that_cannot_be_kept_are_refused_before_anything_is_computed(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(judged, "score_pairs", lambda *_: pytest.fail("scored for nothing"))
+    monkeypatch.setattr(judged, "observe_pairs", lambda *_: pytest.fail("scored for nothing"))
     with pytest.raises(InputError, match=r"--keep clean_prob: scores\.csv has a column of that name itself; rename it"):
         score_run(run, keep=["url", "clean_prob"])
     with pytest.raises(InputError, match=r"data: a precomp folder has no column 'url'; only a pair table has columns"):
@@ -337,7 +338,7 @@ def test_columns_that_cannot_be_kept_are_refused_before_anything_is_computed(
 
 def test_probabilities_are_readable_and_keep_their_order(triplet_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As fitted they go down to 1e-33; written are six decimals, none 0 or 1, and the rank keeps the order."""
-    monkeypatch.setattr(judged, "score_pairs", lambda *_: two_groups(*range(30)))
+    monkeypatch.setattr(judged, "observe_pairs", lambda *_: two_groups(*range(30)))
     rows = read_scores(score_run(triplet_run))
     for name in ("clean_prob", "clean_prob_A", "clean_prob_B"):
         assert all(re.fullmatch(r"0\.\d{6}", row[name]) and 0 < float(row[name]) < 1 for row in rows)
@@ -350,7 +351,7 @@ def test_probabilities_are_readable_and_keep_their_order(triplet_run: Path, monk
 
 def test_known_probabilities_order_the_pairs(triplet_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     losses = iter([two_groups(*range(10, 30)), two_groups(*range(20, 40))])
-    monkeypatch.setattr(judged, "score_pairs", lambda *_: next(losses))
+    monkeypatch.setattr(judged, "observe_pairs", lambda *_, **__: next(losses))
     rows = read_scores(score_run(triplet_run))
     for row in rows:
         mean = (float(row["clean_prob_A"]) + float(row["clean_prob_B"])) / 2
@@ -367,7 +368,7 @@ def test_a_network_that_shows_no_group_of_mismatched_pairs_has_no_say(
     unsure = two_groups(*range(20))
     unsure = replace(unsure, mismatched={name: values + 9 for name, values in unsure.mismatched.items()})
     losses = iter([unsure, two_groups(*range(20, 40))])
-    monkeypatch.setattr(judged, "score_pairs", lambda *_: next(losses))
+    monkeypatch.setattr(judged, "observe_pairs", lambda *_, **__: next(losses))
     rows = read_scores(score_run(triplet_run))
     assert all(row["clean_prob_A"] == "" and row["clean_prob"] == row["clean_prob_B"] != "" for row in rows)
     assert {int(row["pair"]) for row in rows[:20]} == set(range(20, 40))
@@ -387,7 +388,7 @@ def test_wrong_pairs_of_the_tested_split_are_counted_where_both_networks_see_the
     found = two_groups(*range(20), of=len(OWN))
     none = replace(found, mismatched={name: values + 9 for name, values in found.mismatched.items()})
     losses = iter([found if network else none for network in known])
-    monkeypatch.setattr(judged, "score_pairs", lambda *_: next(losses))
+    monkeypatch.setattr(judged, "observe_pairs", lambda *_, **__: next(losses))
     result = evaluate_run(run)
     assert result["rows"] == before["rows"]
     wrong = result["wrong_pairs"]
@@ -402,8 +403,8 @@ def test_the_pairs_of_a_split_are_judged_by_their_own_losses(triplet_run: Path) 
     best, test = load_best(RunFolder(triplet_run), setup), setup.split("test")
     found = judged.judge_split(setup, best, test, torch.as_tensor(OWN))["A"]
     with torch.no_grad():
-        v = best.encoders["A"].encode_images(torch.as_tensor(test.images.array[OWN]).float(), None)
-        u = best.encoders["A"].encode_texts(torch.as_tensor(np.array(test.caption_vectors.array)).float(), None)  # type: ignore
+        v = best.backbones["A"].encode_images(torch.as_tensor(test.images.array[OWN]).float(), None).vector
+        u = best.backbones["A"].encode_texts(torch.as_tensor(np.array(test.caption_vectors.array)).float(), None).vector  # type: ignore
     size = setup.config.partition.batch_size
     order = torch.randperm(len(OWN), generator=torch_generator(setup.config.train.seed, "scoring order"))
     first = order[:size]
