@@ -7,10 +7,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from in2r import metrics
 from in2r.metrics import (
     chance_recalls,
     fold_mean,
+    ranks,
     ranks_from_embeddings,
     ranks_from_similarity,
     recall_at_k,
@@ -128,8 +128,8 @@ def test_ranks_equal_the_definition_with_ties_and_ragged_captions(case, tile_ima
     expected = brute_force_ranks(sims, owner)
     assert tuple(r.tolist() for r in ranks_from_similarity(sims, owner)) == expected
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(metrics, "TILE_IMAGES", tile_images)
-        patch.setattr(metrics, "TILE_CAPTIONS", tile_captions)
+        patch.setattr(ranks, "TILE_IMAGES", tile_images)
+        patch.setattr(ranks, "TILE_CAPTIONS", tile_captions)
         assert tuple(r.tolist() for r in ranks_from_similarity(sims, owner)) == expected
         # As embeddings: images are unit axes, so the products are the similarities themselves.
         axes = np.eye(len(sims), dtype=np.float32)
@@ -144,8 +144,8 @@ def test_ranks_are_exact_within_a_unit_in_the_last_place_of_any_precision(case, 
     expected, given_values = masked_ranks(sims.double(), owner, tolerance), sims.clone()
     assert tuple(r.tolist() for r in ranks_from_similarity(sims, owner, tolerance)) == expected
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(metrics, "TILE_IMAGES", tile_images)
-        patch.setattr(metrics, "TILE_CAPTIONS", tile_captions)
+        patch.setattr(ranks, "TILE_IMAGES", tile_images)
+        patch.setattr(ranks, "TILE_CAPTIONS", tile_captions)
         assert tuple(r.tolist() for r in ranks_from_similarity(sims, owner, tolerance)) == expected
     assert torch.equal(sims, given_values)
 
@@ -174,8 +174,8 @@ def test_embeddings_near_the_tolerance_give_the_ranks_of_the_products(seed, tile
     v, u = (draw.integers(-2, 3, (count, 5)).astype(np.float32) / 64 for count in (6, 15))
     expected = masked_ranks(v @ u.T, owner, tolerance)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(metrics, "TILE_IMAGES", tile)
-        patch.setattr(metrics, "TILE_CAPTIONS", 2 * tile)
+        patch.setattr(ranks, "TILE_IMAGES", tile)
+        patch.setattr(ranks, "TILE_CAPTIONS", 2 * tile)
         assert tuple(r.tolist() for r in ranks_from_embeddings(v, u, owner, tolerance)) == expected
 
 
@@ -225,8 +225,8 @@ def test_embeddings_give_the_ranks_of_the_full_matrix(kind):
         v.flags.writeable = u.flags.writeable = False
     with pytest.MonkeyPatch.context() as patch:
         for tiles in ((512, 4096), (7, 11), (90, 300), (1, 299)):
-            patch.setattr(metrics, "TILE_IMAGES", tiles[0])
-            patch.setattr(metrics, "TILE_CAPTIONS", tiles[1])
+            patch.setattr(ranks, "TILE_IMAGES", tiles[0])
+            patch.setattr(ranks, "TILE_CAPTIONS", tiles[1])
             found = ranks_from_embeddings(v, u, owner)
             np.testing.assert_array_equal(found[0], full[0])
             np.testing.assert_array_equal(found[1], full[1])
@@ -234,8 +234,8 @@ def test_embeddings_give_the_ranks_of_the_full_matrix(kind):
 
 
 def test_tiles_are_never_larger_than_their_bound(monkeypatch):
-    monkeypatch.setattr(metrics, "TILE_IMAGES", 4)
-    monkeypatch.setattr(metrics, "TILE_CAPTIONS", 8)
+    monkeypatch.setattr(ranks, "TILE_IMAGES", 4)
+    monkeypatch.setattr(ranks, "TILE_CAPTIONS", 8)
     owner = np.arange(50) // 5
     v, u = (torch.from_numpy(x) for x in unit_embeddings(10, owner, 6))
     sizes = []

@@ -14,7 +14,7 @@ import torch
 import in2r
 from in2r.data.text.vocabulary import Vocabulary
 from in2r.errors import InputError
-from in2r.models.build import Inputs, ModelConfig, build_encoder
+from in2r.models.build import Inputs, ModelConfig, build_backbone
 from in2r.models.dual import DualEncoder
 from in2r.models.folder import save_model
 from in2r.models.retrieval import RetrievalModel
@@ -28,7 +28,7 @@ INPUTS = {"image_dim": 8, "text": "vectors", "text_dim": 6}
 def networks(inputs: Inputs, model: ModelConfig) -> dict[str, DualEncoder]:
     with torch.random.fork_rng():
         torch.manual_seed(3)
-        encoders = {name: build_encoder(model, inputs) for name in ("A", "B")}
+        encoders = {name: build_backbone(model, inputs) for name in ("A", "B")}
         for encoder in encoders.values():
             for values in encoder.buffers():  # BatchNorm statistics that are not the initial ones
                 if values.dtype == torch.float32:
@@ -308,11 +308,11 @@ def test_sizes_are_compared_before_memory_is_taken(vectors: Path, monkeypatch: p
     built = []
 
     def watched(model: ModelConfig, inputs: Inputs) -> DualEncoder:
-        encoder = build_encoder(model, inputs)
+        encoder = build_backbone(model, inputs)
         built.append(next(encoder.parameters()).device.type)
         return encoder
 
-    monkeypatch.setattr("in2r.models.folder.build_encoder", watched)
+    monkeypatch.setattr("in2r.models.folder.build_backbone", watched)
     change_config(model={"dim": 5})(vectors)
     with pytest.raises(InputError, match="do not fit its settings"):
         load(vectors)

@@ -247,7 +247,7 @@ def test_a_folder_that_cannot_be_written_is_refused_before_anything_is_computed(
     def read_only(**_: Any) -> None:
         raise OSError(errno.EROFS, "Read-only file system")
 
-    for module, name in ((evaluate, "evaluate_split"), (scores, "score_pairs")):
+    for module, name in ((evaluate, "evaluate_split"), (scores, "observe_pairs")):
         monkeypatch.setattr(module, name, lambda *_, name=name: pytest.fail(f"{name} for nothing"))
     monkeypatch.setattr("in2r.files.tempfile.TemporaryFile", read_only)  # root may write everywhere
     for call in (evaluate_run, score_run):
