@@ -46,6 +46,20 @@ def test_equal_settings_are_one_cell_whatever_they_are_called() -> None:
     assert [cell.name for cell in made.cells] == ["rows_none_s0", "again_K_s0", "rows_all_s0"]  # the wanted ones first
 
 
+def test_cells_differ_by_what_they_learn_and_from_which_files_and_not_by_the_device() -> None:
+    rows = {
+        "words": {"data": {"vocabulary": "a.json"}},
+        "other words": {"data": {"vocabulary": "b.json"}},
+        "threshold": {"data": {"vocabulary": "a.json"}, "partition": {"threshold": 0.6}},
+        "on the CPU": {"data": {"vocabulary": "a.json"}, "train": {"device": "cpu"}},
+        "checkpoints": {"data": {"vocabulary": "a.json"}, "checkpoint": {"keep": 9}},
+    }
+    made = expand(grid(groups={"a": {"axes": {"row": rows}}}))
+    assert [row.cells[0] for row in made.groups[0].rows] == [
+        "a_words_s0", "a_other-words_s0", "a_threshold_s0", "a_words_s0", "a_words_s0",
+    ]  # fmt: skip
+
+
 def test_each_seed_can_have_its_priority() -> None:
     values = grid(seeds=[0, 1])
     values["groups"]["rows"]["priority"] = [2, 1]
@@ -142,13 +156,25 @@ def test_cells_that_begin_alike_know_it() -> None:
         "hardest": {"preset": "triplet"},
         "wide": {"model": {"dim": 64}},
         "none": {"method": {"warmup_epochs": 0}},
+        "threshold": {"method": {"warmup_epochs": 2}, "partition": {"threshold": 0.6}},
+        "hidden": {"method": {"warmup_epochs": 2}, "noise": {"hide_original": True}},
     }
     made = expand(grid(groups={"a": {"axes": {"row": rows}}}))
     keys = {cell.name: warmup_key(cell_config(cell)) for cell in made.cells}
-    assert len({keys[f"a_{name}_s0"] for name in ("in2r", "K", "plain", "sce")}) == 1
+    assert len({keys[f"a_{name}_s0"] for name in ("in2r", "K", "plain", "sce", "threshold", "hidden")}) == 1
     assert len(set(keys.values())) == 4
     assert keys["a_none_s0"] is None
-    assert [warmup_epochs(cell) for cell in made.cells] == [2, 2, 2, 0, 1, 5, 0]  # sce never ends: it has none to give
+    assert [warmup_epochs(cell) for cell in made.cells] == [
+        2,
+        2,
+        2,
+        0,
+        1,
+        5,
+        0,
+        2,
+        2,
+    ]  # sce never ends: it has none to give
 
 
 def test_cells_that_end_within_their_warm_up_are_counted() -> None:

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from in2r.config import merge, preset_file, presets, read_yaml, to_dict
+from in2r.config import merge, preset_file, presets, read_yaml
 from in2r.errors import InputError, near
-from in2r.runs.folder import MOVABLE
+from in2r.runs.identity import deciding
 from in2r.runs.settings import RunConfig, resolve
 
 
@@ -102,10 +102,5 @@ def resolve_preset(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def identity(config: RunConfig) -> str:
-    """Return what tells two cells apart: all settings but where things lie and how the run is kept."""
-    values = to_dict(config)
-    for name in MOVABLE:
-        section, key = name.split(".")
-        if name not in ("data.path", "noise.index"):
-            values[section].pop(key, None)
-    return json.dumps(values, sort_keys=True)
+    """Return what tells two cells apart: all settings but on what they compute and how the run is kept."""
+    return json.dumps(deciding(config, "learning", "main phase", "place"), sort_keys=True)

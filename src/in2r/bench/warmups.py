@@ -4,8 +4,8 @@ import json
 from collections.abc import Sequence
 
 from in2r.bench.grid import Cell, cell_config
-from in2r.config import to_dict
 from in2r.methods import build_method
+from in2r.runs.identity import deciding
 from in2r.runs.settings import RunConfig
 from in2r.training.train import ends_within_warmup
 
@@ -18,10 +18,7 @@ def warmup_key(config: RunConfig) -> str | None:
     epochs, loss = build_method(config.method, 1).warmup()
     if not epochs:
         return None
-    values = to_dict(config)
-    shared = {name: values[name] for name in ("data", "model", "train")}
-    noise = {name: values["noise"][name] for name in ("index", "level", "ratio", "oracle")}
-    return json.dumps([loss, shared, noise], sort_keys=True)
+    return json.dumps([loss, deciding(config, "learning", "place")], sort_keys=True)
 
 
 def without_cotraining(cells: Sequence[Cell]) -> str:

@@ -13,11 +13,36 @@ from in2r.config import to_dict
 from in2r.device import device_name
 from in2r.errors import InputError
 from in2r.runs.folder import MOVABLE, RunFolder, versions
+from in2r.runs.settings import RunConfig
 from in2r.training.setup import Setup
 
 if TYPE_CHECKING:
     from in2r.training.loop import Trainer
     from in2r.training.plan import Plan
+
+_DECIDES = {
+    **dict.fromkeys(("data.path", "data.vocabulary", "data.word_vectors", "noise.index"), "place"),
+    **dict.fromkeys(("data.residency", "train.device", "train.threads"), "computing"),
+    **dict.fromkeys(("method", "partition", "noise.hide_original"), "main phase"),
+    **dict.fromkeys(("checkpoint", "record"), "keeping"),
+}
+"""key or section → what it decides; all others decide what is learnt"""
+
+
+def deciding(config: RunConfig, *kinds: str) -> dict[str, Any]:
+    """Return the settings that decide one of these things: dotted key → value.
+
+    Args:
+        config: the settings of a run.
+        kinds: of "learning", "main phase", "place", "computing", "keeping".
+    """
+    found = {}
+    for section, values in to_dict(config).items():
+        for name, value in values.items():
+            key = f"{section}.{name}"
+            if _DECIDES.get(key, _DECIDES.get(section, "learning")) in kinds:
+                found[key] = value
+    return found
 
 
 def describe(setup: Setup, trainer: "Trainer", plan: "Plan") -> dict[str, Any]:
