@@ -8,11 +8,12 @@ import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import yaml
 
 from in2r.errors import InputError
+from in2r.form import describe, matches, options
 
 T = TypeVar("T")
 
@@ -39,8 +40,8 @@ def key(
 
 def presets() -> list[str]:
     """Return the names of the settings that come with the package."""
-    names = (str(item.name) for item in files("in2r").joinpath("presets").iterdir())
-    return sorted(Path(name).stem for name in names if name.endswith(".yaml"))
+    folder = Path(str(files("in2r").joinpath("presets")))
+    return sorted(file.relative_to(folder).with_suffix("").as_posix() for file in folder.rglob("*.yaml"))
 
 
 def preset_file(name: str) -> Path:
@@ -81,7 +82,7 @@ def _fill(cls: type[Any], values: Any, where: str, faults: list[str], known: Cal
         if field.name not in values:
             continue
         name, value, kind = _join(where, field.name), values[field.name], hints[field.name]
-        sections = [option for option in _options(kind) if dataclasses.is_dataclass(option)]
+        sections = [option for option in options(kind) if dataclasses.is_dataclass(option)]
         if sections:
             section, value = _section(sections, value, name, faults)
             chosen[field.name] = _fill(section, value, name, faults, known)
@@ -99,7 +100,7 @@ def _keys(cls: type[Any], values: Any) -> list[str]:
     found: list[str] = []
     for name, kind in typing.get_type_hints(cls).items():
         given = values.get(name) if isinstance(values, Mapping) else None
-        sections = [option for option in _options(kind) if dataclasses.is_dataclass(option)]
+        sections = [option for option in options(kind) if dataclasses.is_dataclass(option)]
         inner = _keys(*_section(sections, given, name, [])) if sections else []
         found += [_join(name, key) for key in inner] or [name]
     return found
@@ -108,10 +109,10 @@ def _keys(cls: type[Any], values: Any) -> list[str]:
 def _text_keys(cls: type[Any], where: str = "") -> Iterator[str]:
     """Yield the dotted names of the keys whose value is free text, a path say."""
     for name, kind in typing.get_type_hints(cls).items():
-        options = _options(kind)
-        if str in options and set(options) <= {str, types.NoneType}:
+        found = options(kind)
+        if str in found and set(found) <= {str, types.NoneType}:
             yield _join(where, name)
-        for section in options:
+        for section in found:
             if dataclasses.is_dataclass(section):
                 yield from _text_keys(typing.cast(type[Any], section), _join(where, name))
 
@@ -144,19 +145,13 @@ def _join(where: str, name: str) -> str:
     return f"{where}.{name}" if where else name
 
 
-def _options(kind: Any) -> tuple[Any, ...]:
-    # a union with Literal is typing's own kind of union before Python 3.14
-    is_union = typing.get_origin(kind) in (types.UnionType, typing.Union)
-    return typing.get_args(kind) if is_union else (kind,)
-
-
 def _coerce(value: Any, kind: Any) -> Any:
     """Take 1 for 1.0, and the text 5e-4 (which YAML 1.1 reads as a string) for a number."""
-    options = _options(kind)
-    if float in options:
-        if isinstance(value, int) and not isinstance(value, bool) and int not in options:
+    allowed = options(kind)
+    if float in allowed:
+        if isinstance(value, int) and not isinstance(value, bool) and int not in allowed:
             return float(value)
-        if isinstance(value, str) and str not in options:
+        if isinstance(value, str) and str not in allowed:
             try:
                 return float(value)
             except ValueError:
@@ -166,8 +161,8 @@ def _coerce(value: Any, kind: Any) -> Any:
 
 def _fault(value: Any, kind: Any, limits: Mapping[str, Any]) -> str:
     """Say what the value should have been, or return an empty string."""
-    if not any(_matches(value, option) for option in _options(kind)):
-        return " or ".join(_describe(option) for option in _options(kind))
+    if not any(matches(value, option) for option in options(kind)):
+        return " or ".join(describe(option) for option in options(kind))
     if isinstance(value, bool) or not isinstance(value, int | float):
         return ""
     low, high, above = limits.get("low"), limits.get("high"), limits.get("above")
@@ -182,21 +177,6 @@ def _fault(value: Any, kind: Any, limits: Mapping[str, Any]) -> str:
             return f"at most {high:g}"
         return f"in [{low}, {high}]"
     return ""
-
-
-def _matches(value: Any, option: Any) -> bool:
-    if typing.get_origin(option) is Literal:
-        return any(value == choice and type(value) is type(choice) for choice in typing.get_args(option))
-    if isinstance(value, bool):
-        return option is bool
-    return isinstance(value, option)
-
-
-def _describe(option: Any) -> str:
-    if typing.get_origin(option) is Literal:
-        return "one of " + ", ".join(str(choice) for choice in typing.get_args(option))
-    names = {int: "a whole number", float: "a number", str: "text", bool: "true or false", type(None): "null"}
-    return names.get(option, str(option))
 
 
 class _DistinctKeys(yaml.SafeLoader):

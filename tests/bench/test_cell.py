@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from in2r.bench.cell import Where, placed_config
+from in2r.bench.cell import Placement, placed_config
 from in2r.bench.folder import GridFolder
 from in2r.bench.grid_file import expand
 from in2r.runs.settings import RunConfig
 
 SETTINGS = {
-    "preset": "paper",
+    "preset": "in2r",
     "data": {"path": "tiny", "caption_vectors": "vecs"},
     "noise": {"level": "caption", "ratio": 0.4},
 }
@@ -25,7 +25,7 @@ def grid(**more: Any) -> dict[str, Any]:
 
 def placed(values: dict[str, Any], folder: Path, root: Path) -> list[RunConfig]:
     """Return the settings of all cells as they are run."""
-    return [placed_config(GridFolder(folder), cell, Where(str(root))) for cell in expand(values).cells]
+    return [placed_config(GridFolder(folder), cell, Placement(str(root))) for cell in expand(values).cells]
 
 
 def test_foreign_index_files_are_named_by_ratio_and_seed(data_root: Path, tmp_path: Path) -> None:
@@ -33,7 +33,7 @@ def test_foreign_index_files_are_named_by_ratio_and_seed(data_root: Path, tmp_pa
     values["settings"]["noise"]["index"] = "files/{level}_{ratio}_{seed}_{other}.npy"
     values["settings"]["data"]["vocabulary"] = "words.json"
     [cell] = expand(values).cells
-    config = placed_config(GridFolder(tmp_path / "grid"), cell, Where(str(data_root)))
+    config = placed_config(GridFolder(tmp_path / "grid"), cell, Placement(str(data_root)))
     assert config.noise.index == str(data_root / "files" / "caption_0.4_4_{other}.npy")
     assert config.data.vocabulary == str(data_root / "words.json")
     assert config.data.path == str(data_root / "tiny")
@@ -47,7 +47,7 @@ def test_data_folders_of_one_name_have_noise_of_their_own(data_root: Path, tmp_p
         (tmp_path / root / "tiny").symlink_to(data_root / "tiny")
         values["settings"]["data"]["path"] = f"{root}/tiny"
         [cell] = expand(values).cells
-        files.append(placed_config(GridFolder(tmp_path / "grid"), cell, Where(str(tmp_path))).noise.index)
+        files.append(placed_config(GridFolder(tmp_path / "grid"), cell, Placement(str(tmp_path))).noise.index)
     level, ratio = values["settings"]["noise"]["level"], values["settings"]["noise"]["ratio"]
     assert files[0] != files[1]
     assert all(Path(str(file)).name.startswith("tiny-") for file in files)

@@ -7,10 +7,10 @@ import pytest
 
 from in2r.bench.grid import cell_config
 from in2r.bench.grid_file import expand, read_grid, shipped_grids
-from in2r.bench.warmups import warmup_epochs, warmup_key, without_cotraining
+from in2r.bench.warmups import warmup_epochs, warmup_key, without_main_phase
 from in2r.errors import InputError
 
-SETTINGS = {"preset": "paper", "data": {"path": "somewhere"}, "noise": {"level": "caption", "ratio": 0.6}}
+SETTINGS = {"preset": "in2r", "data": {"path": "somewhere"}, "noise": {"level": "caption", "ratio": 0.6}}
 
 
 def grid(**more: Any) -> dict[str, Any]:
@@ -39,7 +39,7 @@ def test_equal_settings_are_one_cell_whatever_they_are_called() -> None:
     values = grid()
     values["groups"]["again"] = {
         "priority": -1,
-        "axes": {"preset": {"thrown away": {"preset": "discard"}, "K": {"method": {"num_neighbors": 3}}}},
+        "axes": {"preset": {"thrown away": {"preset": "in2r/discard"}, "K": {"method": {"num_neighbors": 3}}}},
     }
     made = expand(values)
     assert made.groups[1].rows[0].cells == {0: "rows_none_s0"}
@@ -69,7 +69,7 @@ def test_each_seed_can_have_its_priority() -> None:
 def test_a_point_may_take_another_preset_and_the_base_its_settings_from_the_command_line(tmp_path: Path) -> None:
     file = tmp_path / "grid.yaml"
     file.write_text(
-        "settings: {preset: paper, data: {path: x}, train: {epochs: 3}}\n"
+        "settings: {preset: in2r, data: {path: x}, train: {epochs: 3}}\n"
         "groups: {a: {axes: {method: {plain: {preset: sce}, long: {train: {epochs: 9}}}}}}\n"
     )
     made = expand(read_grid(file, ["train.epochs=5", "model.dim=64"]))
@@ -104,7 +104,7 @@ def test_a_point_may_take_another_preset_and_the_base_its_settings_from_the_comm
         ({"groups": {"a": {"axes": {"method.gama": [1]}}}}, "cell a_1_s0: .*unknown key `method.gama`.*`method.gamma`"),
         (
             {"groups": {"a": {"axes": {"x": {"y": {"preset": "papr"}}}}}},
-            "`preset` must be one of .*paper.*, got 'papr'",
+            "`preset` must be one of .*in2r/tuned.*, got 'papr'",
         ),
         (
             {"groups": {"a": {"baseline": "z", "axes": {"x": {"y": {}}}}}},
@@ -174,24 +174,24 @@ def test_cells_that_begin_alike_know_it() -> None:
         0,
         2,
         2,
-    ]  # sce never ends: it has none to give
+    ]  # sce has no main phase
 
 
 def test_cells_that_end_within_their_warm_up_are_counted() -> None:
     rows = {
         "long": {"method": {"warmup_epochs": 2}},
         "short": {},
-        "thrown away": {"preset": "discard", "method": {"warmup_epochs": 7}},
+        "thrown away": {"preset": "in2r/discard", "method": {"warmup_epochs": 7}},
         "plain": {"preset": "triplet", "method": {"warmup_epochs": 5}},
         "sce": {"preset": "sce"},
     }
     values = grid(settings={**SETTINGS, "train": {"epochs": 5}}, groups={"a": {"axes": {"row": rows}}})
     cells = expand(values).cells
-    assert without_cotraining(cells) == (
-        "no co-training in 2 of 5 cells, such as a_short_s0: train.epochs=5 ends within method.warmup_epochs=5, so no "
-        "pair is judged or rectified"
+    assert without_main_phase(cells) == (
+        "2 of 5 cells end within their warm-up, such as a_short_s0: train.epochs=5 ends within method.warmup_epochs=5, "
+        "so no pair is judged or rectified"
     )
-    assert without_cotraining([cells[0], *cells[3:]]) == ""
+    assert without_main_phase([cells[0], *cells[3:]]) == ""
 
 
 def test_labels_stay_apart_and_numbers_are_what_they_were() -> None:

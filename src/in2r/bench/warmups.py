@@ -1,4 +1,4 @@
-"""Which cells begin alike, and train one warm-up between them; which do not get beyond it."""
+"""Which cells share a warm-up, and which end within theirs."""
 
 import json
 from collections.abc import Sequence
@@ -13,7 +13,8 @@ from in2r.training.train import ends_within_warmup
 def warmup_key(config: RunConfig) -> str | None:
     """Return what cells must agree in to share a warm-up, as far as settings tell; None without a warm-up.
 
-    The engine looks closer, at the data too (`in2r.training.warmup`): to agree here and not there costs time only.
+    The training looks closer, at the data too (`in2r.training.warmup`): cells that agree here and not there wait for
+    each other in vain, and train a warm-up each.
     """
     epochs, loss = build_method(config.method, 1).warmup()
     if not epochs:
@@ -21,8 +22,15 @@ def warmup_key(config: RunConfig) -> str | None:
     return json.dumps([loss, deciding(config, "learning", "place")], sort_keys=True)
 
 
-def without_cotraining(cells: Sequence[Cell]) -> str:
-    """Say which cells are over before their method tells pairs apart; nothing of methods that never do."""
+def warmup_epochs(cell: Cell) -> int:
+    """Return how long the warm-up is that a cell has for others; 0 where it has none, or one that never ends."""
+    config = cell_config(cell)
+    epochs = build_method(config.method, 1).warmup()[0]
+    return epochs if epochs < config.train.epochs else 0
+
+
+def without_main_phase(cells: Sequence[Cell]) -> str:
+    """Say which cells end before their method judges a pair; nothing of methods that never do."""
     found = {}
     for cell in cells:
         config = cell_config(cell)
@@ -32,12 +40,4 @@ def without_cotraining(cells: Sequence[Cell]) -> str:
     if not found:
         return ""
     name, why = next(iter(found.items()))
-    count = f"{len(found)} of {len(cells)} cells"
-    return f"no co-training in {count}, such as {name}: {why}"
-
-
-def warmup_epochs(cell: Cell) -> int:
-    """Return after how many epochs a cell has a warm-up for others; 0 where it has none, or one that never ends."""
-    config = cell_config(cell)
-    epochs = build_method(config.method, 1).warmup()[0]
-    return epochs if epochs < config.train.epochs else 0
+    return f"{len(found)} of {len(cells)} cells end within their warm-up, such as {name}: {why}"
