@@ -1,4 +1,4 @@
-"""Grids: rows and cells from axes, seeds and presets; what is mistaken is named."""
+"""Grids: rows and cells from axes, seeds and presets; mistakes are named."""
 
 from pathlib import Path
 from typing import Any
@@ -92,9 +92,9 @@ def test_a_point_may_take_another_preset_and_the_base_its_settings_from_the_comm
         ({"groups": {"a": {"axes": {"b": {"c": False}}}}}, "settings must be keys and values, got False"),
         ({"groups": {"a": {"axes": {"b": {False: {}}}}}}, "YAML reads a label as False; put it in quotes"),
         ({"groups": {"a": {"axes": {"b": {None: {}}}}}}, "YAML reads a label as None; put it in quotes"),
-        ({"groups": {"a": {"axes": {"b": {1: {}, "1": {}}}}}}, "group a, axis b: 1 stands twice"),
-        ({"groups": {"a": {"axes": {"method.gamma": [1, 1.0]}}}}, "axis method.gamma: 1 stands twice"),
-        ({"groups": {"a": {"axes": {"b": {"c": {"train": {"seed": 3}}}}}}}, "train.seed has no place in settings"),
+        ({"groups": {"a": {"axes": {"b": {1: {}, "1": {}}}}}}, "group a, axis b: 1 is there twice"),
+        ({"groups": {"a": {"axes": {"method.gamma": [1, 1.0]}}}}, "axis method.gamma: 1 is there twice"),
+        ({"groups": {"a": {"axes": {"b": {"c": {"train": {"seed": 3}}}}}}}, "train.seed cannot be a setting of a grid"),
         ({"settings": []}, "settings must be keys and values, got"),
         ({"settings": {**SETTINGS, "noise": 5}}, "cell rows_none_s0: .*`noise` must be a section"),
         ({"settings": {**SETTINGS, "method": 5}}, "group rows, none: configuration: `method` is 5"),
@@ -134,20 +134,20 @@ def test_what_is_mistaken_is_named(change: dict[str, Any], message: str) -> None
         expand(grid(**change))
 
 
-def test_an_unknown_grid_is_answered_with_those_there_are(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="nothing: neither a file nor a grid that comes with the package"):
+def test_for_an_unknown_grid_the_known_ones_are_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="nothing: neither a file nor a grid of the package"):
         read_grid("nothing")
 
 
 @pytest.mark.parametrize("name", shipped_grids())
-def test_every_grid_that_comes_with_the_package_can_be_run(name: str) -> None:
+def test_every_grid_of_the_package_can_be_run(name: str) -> None:
     made = expand(read_grid(name))
     assert made.cells
     for cell in made.cells:
         cell_config(cell)
 
 
-def test_cells_that_begin_alike_know_it() -> None:
+def test_cells_that_share_a_warm_up_have_one_key() -> None:
     rows = {
         "in2r": {"method": {"warmup_epochs": 2}},
         "K": {"method": {"warmup_epochs": 2, "num_neighbors": 3}},

@@ -15,6 +15,7 @@ from in2r.bench.grid_file import expand
 from in2r.bench.plan import epochs_left, seconds_left, share_of
 from in2r.bench.records import write_record
 from in2r.bench.warmups import warmup_key
+from in2r.config import merge
 
 GRID: dict[str, Any] = {
     "settings": {"data": {"path": "data/birds", "caption_vectors": "vecs"}, "train": {"epochs": 2}},
@@ -62,7 +63,8 @@ def test_shares_are_the_whole_and_none_is_larger_than_its_part(
 def finish(folder: GridFolder, name: str, seconds: float, *, taken_over: bool = False) -> None:
     """Write the record of a cell of two epochs, of which the first takes a quarter of the seconds."""
     (cell,) = [cell for cell in folder.grid().cells if cell.name == name]
-    write_record(folder.records.file(name), record_values(cell, 300.0, seconds=seconds, taken_over=taken_over))
+    record = record_values(cell, 300.0, seconds=seconds, taken_over=taken_over)
+    write_record(folder.records.file(name), merge(record, {"settings": {"train": {"device": "cpu", "threads": 2}}}))
 
 
 @pytest.fixture

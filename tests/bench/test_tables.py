@@ -396,7 +396,7 @@ def test_paper_column_says_whose_it_is() -> None:
     assert [row[-1].text for row in recalls.rows] == ["481.5 ‡", "479.6"]
     assert not any(row[-1].best for row in recalls.rows)
     found = notes(table, "x")
-    assert "‡ PCSR: the paper prints 480.5, but the recalls beside it sum to 481.5." in found
+    assert "‡ PCSR: the paper prints 480.5, but its recalls sum to 481.5." in found
     assert any("not measured here" in note and "Table 1 / ablation: rectifier" in note for note in found)
 
 

@@ -2,7 +2,7 @@
 
 A claim is a file that only one process can create; it names host and process. The process holds a lock on it, which the
 system releases when the process ends, however it ends. So a claim without a lock is free on the machine that made it.
-On another machine nobody can know whether its process lives: there the claim stands until someone removes the file.
+On another machine nobody can know whether its process runs: there the claim counts until someone removes the file.
 """
 
 import fcntl

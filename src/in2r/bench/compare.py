@@ -105,7 +105,7 @@ class Block:
     """ranked figure → the best mean of the ranked rows, to the decimal that is shown"""
 
     def baseline_of(self, line: Line) -> Line | None:
-        """Return the row that is subtracted from this one: measured, in this block, alike on all axes but the first."""
+        """Return the row that is subtracted from this one: measured, in this block, equal on all axes but the first."""
         found = (row for row in self.lines if row.is_baseline and row.runs and row.labels[1:] == line.labels[1:])
         return next(found, None)
 

@@ -70,7 +70,7 @@ class GridFolder:
                 )
 
     def require_same_settings(self, grid: Grid) -> None:
-        """Refuse a grid whose cells were run or tested otherwise than it asks for.
+        """Refuse a grid whose cells were run with other settings, or tested with other folds.
 
         Raises:
             InputError: names the cell and what differs.

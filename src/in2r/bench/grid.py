@@ -34,14 +34,14 @@ class PaperRows:
 
 @dataclass(frozen=True)
 class Group:
-    """One question: rows to compare."""
+    """Rows to compare with each other."""
 
     name: str
     title: str
     axes: tuple[str, ...]
     rows: tuple[Row, ...]
     baseline: str | None
-    """label on the first axis: differences are taken to the row that has it, and agrees on all other axes"""
+    """label on the first axis of the rows that are subtracted from the others"""
     paper: PaperRows | None
 
 
@@ -64,7 +64,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Grid:
-    """All cells in the order in which they are wanted, and the groups that they answer."""
+    """All cells in order of priority, and the groups that they belong to."""
 
     title: str
     groups: tuple[Group, ...]
@@ -82,7 +82,7 @@ class Grid:
 
 
 def cell_config(cell: Cell) -> RunConfig:
-    """Resolve a cell's settings; a ratio without an index file stands for one that is to be drawn with the seed."""
+    """Resolve a cell's settings; `noise.index` is "drawn" where a ratio is given without a file."""
     settings = resolve_preset(cell.settings)
     noise = settings.get("noise")
     if isinstance(noise, Mapping) and noise.get("ratio") and not noise.get("index"):
@@ -91,7 +91,7 @@ def cell_config(cell: Cell) -> RunConfig:
 
 
 def resolve_preset(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Lay settings on the preset that they name."""
+    """Return settings with those of the preset that they name below them."""
     name = settings.get("preset")
     rest = {key: value for key, value in settings.items() if key != "preset"}
     if name is None:

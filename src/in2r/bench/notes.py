@@ -116,7 +116,7 @@ def _paper(lines: Sequence[Line]) -> list[str]:
         "schedule are its own, so compare the order of rows, not the size. Sum of the six recalls where it prints them."
     ]
     return found + [
-        f"‡ {figure.method}: the paper prints {figure.printed:.1f}, but the recalls beside it sum to {figure.rsum:.1f}."
+        f"‡ {figure.method}: the paper prints {figure.printed:.1f}, but its recalls sum to {figure.rsum:.1f}."
         for figure in figures.values()
         if figure.disagrees
     ]

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterable, Sequence
 from math import ceil
+from pathlib import Path
 from statistics import fmean
 
 from in2r.bench.cell import Placement, placed_config
@@ -13,6 +14,7 @@ from in2r.bench.warmups import warmup_key
 from in2r.config import to_dict
 from in2r.device import resolve_device
 from in2r.errors import InputError
+from in2r.runs.identity import deciding
 from in2r.runs.settings import RunConfig
 from in2r.training.setup import open_setup
 
@@ -71,9 +73,9 @@ def epochs_left(folder: GridFolder, cell: Cell) -> int:
 def seconds_left(folder: GridFolder, cells: Iterable[Cell]) -> float | None:
     """Return how long unfinished cells will take, one after the other; None before any cell of the grid is finished.
 
-    A cell's epoch counts as long as the mean epoch of the finished cells with the same data, model, training settings
-    and method, whatever their seed; of all finished cells where none is like it. Epochs that were taken over from a
-    shared warm-up took no time.
+    A cell's epoch counts as long as the mean epoch of the finished cells with the same data, noise, model, training
+    settings and method, whatever their seed; of all finished cells where none is like it. Epochs that were taken over
+    from a shared warm-up took no time.
 
     Args:
         folder: the grid's folder.
@@ -89,10 +91,8 @@ def seconds_left(folder: GridFolder, cells: Iterable[Cell]) -> float | None:
 
 
 def _kind(config: RunConfig) -> str:
-    values = to_dict(config)
-    del values["train"]["seed"]
-    values["data"]["path"] = config.data.path.rpartition("/")[2]  # as records have it
-    return json.dumps([values["data"], values["model"], values["train"], config.method.name], sort_keys=True)
+    settings = {key: value for key, value in deciding(config, "learning").items() if key != "train.seed"}
+    return json.dumps([config.method.name, Path(config.data.path).name, settings], sort_keys=True)
 
 
 def _epoch_seconds(record: Record) -> float:

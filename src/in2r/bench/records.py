@@ -195,7 +195,7 @@ def _epoch(line: Mapping[str, Any], source: str, key: str) -> Epoch:
 
 
 def require_settings(record: Record, config: RunConfig) -> None:
-    """Refuse a record that was made with other settings than these; where things lie does not count.
+    """Refuse a record that was made with other settings than these; paths and devices do not count.
 
     Raises:
         InputError: names up to three of them.
@@ -209,7 +209,7 @@ class Records(Mapping[str, Record]):
     """The records of a folder by the name of their cell; each is read when it is asked for.
 
     Args:
-        folder: where they lie; it may be absent.
+        folder: it may be absent.
     """
 
     def __init__(self, folder: Path) -> None:

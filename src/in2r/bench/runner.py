@@ -34,8 +34,10 @@ class _Job:
     process: "subprocess.Popen[bytes]"
 
     def end(self) -> None:
-        """Wait until the process has ended and give the cell back."""
-        self.process.communicate()  # closes its standard input too
+        """Wait until the process has ended, then give the cell back."""
+        self.process.wait()
+        if self.process.stdin is not None:
+            self.process.stdin.close()  # not before: the end of its input would ask the process a second time to stop
         self.claim.release()
 
 
@@ -96,7 +98,7 @@ class Runner:
         """Start what can be started; return whether there is something to wait for.
 
         That is a cell that another runner works on, or one that waits for its warm-up. A cell that another machine
-        claimed is not waited for: nobody here can know whether its process lives.
+        claimed is not waited for: nobody here can know whether its process runs.
         """
         if self._failures >= LIMIT:
             raise InputError(
