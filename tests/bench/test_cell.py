@@ -1,6 +1,9 @@
 """One cell: its settings with all places filled in, and the noise index that is drawn for it."""
 
 import shutil
+import signal
+import subprocess
+import sys
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -90,3 +93,11 @@ def test_each_layout_of_a_folder_has_noise_of_its_own(data_root: Path, tmp_path:
     sizes = [len(np.load(str(config.noise.index))) for config in placed(values, tmp_path / "grid", tmp_path)]
     assert sizes[0] == 60  # 12 images × 5
     assert sizes[1] != 60
+
+
+def test_a_cell_whose_runner_is_gone_is_asked_to_stop() -> None:
+    """Its standard input ends then."""
+    command = [sys.executable, "-c", "from in2r.bench.cell import _stop_without_runner as wait; wait()"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
+        process.communicate(b"{}\n")
+    assert process.returncode == -signal.SIGTERM
