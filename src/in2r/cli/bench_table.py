@@ -29,10 +29,10 @@ examples:
   in2r bench table grids/ablations --out ablations.csv
                                                every figure of every seed
 
-Reads grid.yaml and records/ of the grid's folder, nothing else. Rows are ranked
-and subtracted only if they agree in their protocol: noise and its index by seed,
-split, folds, selection, data. md and latex have the terminal's tables, csv has a
-line per row and seed, json has everything.
+Reads grid.yaml and records/ of the grid's folder, nothing else. Rows are
+ranked and subtracted only if they agree in their protocol: noise and its index
+by seed, split, folds, selection, data. md and latex have the terminal's tables,
+csv has a line per row and seed, json has everything.
 """
 
 
