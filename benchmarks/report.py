@@ -1,7 +1,7 @@
 """Fill the tables of docs/results.md, between their markers, from the committed records: `make results` does.
 
 A marker names what follows it: `<!-- table GROUP -->` a group's table as `in2r bench table` makes it, `<!-- partition
-GROUP -->` and `<!-- health GROUP -->` figures of IN²R's co-training epochs; each ends at `<!-- end -->`.
+GROUP -->` and `<!-- health GROUP -->` figures of IN²R's main epochs; each ends at `<!-- end -->`.
 """
 
 import re
@@ -61,7 +61,7 @@ HEALTH: dict[str, Figure] = {
 
 
 def epochs_table(group: Group, records: Mapping[str, Record], columns: Mapping[str, Figure], digits: int) -> str:
-    """Return means over seeds and networks, one row per setting of the other axes and co-training epoch."""
+    """Return means over seeds and networks, one row per setting of the other axes and epoch of the main phase."""
     lines = [
         "| " + " | ".join([*group.axes[1:], "epoch", *columns]) + " |",
         "| --- " * (len(group.axes) + len(columns)) + "|",
@@ -70,12 +70,12 @@ def epochs_table(group: Group, records: Mapping[str, Record], columns: Mapping[s
         runs = [records[name] for name in row.cells.values() if name in records]
         if row.labels[0] != METHOD or not runs:
             continue
-        for number, first in enumerate(runs[0].epochs):
-            if first["phase"] != "co-training":
+        for number, first in enumerate(runs[0].log):
+            if first["phase"] != "main":
                 continue
             cells = [*row.labels[1:], str(number + 1)]
             for figure in columns.values():
-                values = [value for run in runs if (value := figure(run.epochs[number])) is not None]
+                values = [value for run in runs if (value := figure(run.log[number])) is not None]
                 cells.append(f"{statistics.mean(values):.{digits}f}" if values else "-")
             lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) if len(lines) > 2 else "(not measured yet)"
@@ -89,7 +89,7 @@ def block(kind: str, name: str) -> str:
         return render(read_tables(folder.path, [name]), "md", command).strip()
     [group] = [group for group in folder.grid().groups if group.name == name]
     columns, digits = {"partition": (PARTITION, 3), "health": (HEALTH, 2)}[kind]
-    return epochs_table(group, folder.finished(), columns, digits)
+    return epochs_table(group, folder.records, columns, digits)
 
 
 FIGURES = {
@@ -105,7 +105,7 @@ def draw() -> None:
     measured = {
         group.name
         for group in folder.grid().groups
-        if sum(folder.record_file(name).is_file() for row in group.rows for name in row.cells.values()) > 1
+        if sum(name in folder.records for row in group.rows for name in row.cells.values()) > 1
     }
     for file, (kind, groups) in FIGURES.items():
         shown = [part for group in groups if group in measured for part in ("--group", group)]

@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeVar
 import yaml
 
 from in2r.errors import InputError
+from in2r.form import describe, matches, options
 
 T = TypeVar("T")
 
@@ -134,7 +135,7 @@ def text_keys(cls: type[Any], values: Any = None, where: str = "") -> Iterator[s
         if dataclasses.is_dataclass(kind):
             given = values.get(field.name) if isinstance(values, Mapping) else None
             yield from text_keys(_chosen(field, kind, given, name, [])[0], given, name)
-        elif str in _options(kind) and set(_options(kind)) <= {str, types.NoneType}:
+        elif str in options(kind) and set(options(kind)) <= {str, types.NoneType}:
             yield name
 
 
@@ -165,19 +166,13 @@ def _join(where: str, name: str) -> str:
     return f"{where}.{name}" if where else name
 
 
-def _options(kind: Any) -> tuple[Any, ...]:
-    # a union with Literal is typing's own kind of union before Python 3.14
-    is_union = typing.get_origin(kind) in (types.UnionType, typing.Union)
-    return typing.get_args(kind) if is_union else (kind,)
-
-
 def _coerce(value: Any, kind: Any) -> Any:
     """Take 1 for 1.0, and the text 5e-4 (which YAML 1.1 reads as a string) for a number."""
-    options = _options(kind)
-    if float in options:
-        if isinstance(value, int) and not isinstance(value, bool) and int not in options:
+    allowed = options(kind)
+    if float in allowed:
+        if isinstance(value, int) and not isinstance(value, bool) and int not in allowed:
             return float(value)
-        if isinstance(value, str) and str not in options:
+        if isinstance(value, str) and str not in allowed:
             try:
                 return float(value)
             except ValueError:
@@ -187,8 +182,8 @@ def _coerce(value: Any, kind: Any) -> Any:
 
 def _fault(value: Any, kind: Any, limits: Mapping[str, Any]) -> str:
     """Say what the value should have been, or return an empty string."""
-    if not any(_matches(value, option) for option in _options(kind)):
-        return " or ".join(_describe(option) for option in _options(kind))
+    if not any(matches(value, option) for option in options(kind)):
+        return " or ".join(describe(option) for option in options(kind))
     if isinstance(value, bool) or not isinstance(value, int | float):
         return ""
     low, high, above = limits.get("low"), limits.get("high"), limits.get("above")
@@ -203,21 +198,6 @@ def _fault(value: Any, kind: Any, limits: Mapping[str, Any]) -> str:
             return f"at most {high:g}"
         return f"in [{low}, {high}]"
     return ""
-
-
-def _matches(value: Any, option: Any) -> bool:
-    if typing.get_origin(option) is Literal:
-        return any(value == choice and type(value) is type(choice) for choice in typing.get_args(option))
-    if isinstance(value, bool):
-        return option is bool
-    return isinstance(value, option)
-
-
-def _describe(option: Any) -> str:
-    if typing.get_origin(option) is Literal:
-        return "one of " + ", ".join(str(choice) for choice in typing.get_args(option))
-    names = {int: "a whole number", float: "a number", str: "text", bool: "true or false", type(None): "null"}
-    return names.get(option, str(option))
 
 
 class _DistinctKeys(yaml.SafeLoader):

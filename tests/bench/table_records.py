@@ -5,8 +5,8 @@ from typing import Any
 
 from in2r.bench.grid import Cell, Grid, cell_config
 from in2r.bench.grid_file import expand
-from in2r.bench.records import Record
-from in2r.config import to_dict
+from in2r.bench.records import FORMAT, Record, parse_record
+from in2r.config import merge, to_dict
 
 
 def grid_values(axes: Mapping[str, Any] | None = None, **group: Any) -> dict[str, Any]:
@@ -20,7 +20,12 @@ def make_grid(axes: Mapping[str, Any] | None = None, **group: Any) -> Grid:
     return expand(grid_values(axes, **group))
 
 
-def make_record(
+def make_record(cell: Cell, rsum: float, **details: Any) -> Record:
+    """A record as it is read; see `record_values`."""
+    return parse_record(record_values(cell, rsum, **details), f"{cell.name}.json")
+
+
+def record_values(
     cell: Cell,
     rsum: float,
     *,
@@ -29,20 +34,42 @@ def make_record(
     sha256: str = "",
     realised: float = 0.6,
     taken_over: bool = False,
-    **evaluated: Any,
-) -> Record:
-    """A record whose ensemble has the rSum, in equal recalls; A and B are one point to both sides of `single`."""
+    networks: str = "AB",
+    last: Mapping[str, Any] | None = None,
+    protocol: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """What the file of a record holds, of two epochs.
+
+    The ensemble has the rSum, in equal recalls; A and B are one point to both sides of `single`.
+
+    Args:
+        last: laid on the line of the last epoch.
+        protocol: laid on the protocol.
+    """
     settings = to_dict(cell_config(cell))
     settings["data"]["path"] = "birds"
     single = rsum if single is None else single
-    noise = settings["noise"]
-    described = {
-        "level": noise["level"],
-        "nominal": noise["ratio"],
-        "realised": realised,
-        "sha256": (sha256 or f"hash{cell.seed}") + "0" * 20,
+    steps = dict(zip(networks, (10, 12), strict=False))
+    rows = {name: make_row(single + side) for name, side in zip(networks, (-1, 1), strict=False)}
+    first = {"epoch": 1, "phase": "warm-up", "seconds": 0.25 * seconds, "steps": steps}
+    second = {"epoch": 2, "phase": "main", "seconds": 0.75 * seconds, "steps": steps}
+    described = make_protocol(cell, sha256 or f"hash{cell.seed}", realised) | {"steps_per_network": steps}
+    return {
+        "format_version": FORMAT,
+        "name": cell.name,
+        "seed": cell.seed,
+        "settings": settings,
+        "result": {"rows": {**rows, "ensemble": make_row(rsum)}, "protocol": merge(described, protocol or {})},
+        "epochs": [{**first, **({"taken_over": 1} if taken_over else {})}, {**second, **(last or {})}],
     }
-    protocol = {
+
+
+def make_protocol(cell: Cell, sha256: str, realised: float) -> dict[str, Any]:
+    noise = cell_config(cell).noise
+    described = {
+        "level": noise.level, "nominal": noise.ratio, "realised": realised, "sha256": sha256 + "0" * 20,
+    }  # fmt: skip
+    return {
         "data": {
             "path": "birds",
             "fingerprint": "f" * 64,
@@ -51,12 +78,11 @@ def make_record(
             "caption_vectors": "vecs",
             "dev_rule": "scan",
         },
-        "noise": described if noise["ratio"] else None,
+        "noise": described if noise.ratio else None,
         "changed_settings": [],
         "finished": True,
         "epochs_done": 2,
-        "steps_per_network": {"A": 10, "B": 12},
-        "selection": {"rule": "highest dev rSum", "epoch": 3},
+        "selection": {"rule": "highest dev rSum", "epoch": 2},
         "trained": {
             "created": "2026-01-02T00:00:00+00:00",
             "versions": {"torch": "2.9"},
@@ -65,24 +91,8 @@ def make_record(
             "threads": 1,
         },
         "date": "2026-01-03T00:00:00+00:00",
-        "evaluated": {
-            "split": "test",
-            "images": 10,
-            "captions": 50,
-            "folds": 1,
-            "tie_rule": "pessimistic",
-            **evaluated,
-        },
+        "evaluated": {"split": "test", "images": 10, "captions": 50, "folds": 1, "tie_rule": "pessimistic"},
     }
-    rows = {"A": make_row(single - 1), "B": make_row(single + 1), "ensemble": make_row(rsum)}
-    first = {"epoch": 1, "seconds": 0.25 * seconds, **({"taken_over": 1} if taken_over else {})}
-    return Record(
-        cell.name,
-        cell.seed,
-        settings,
-        {"rows": rows, "protocol": protocol},
-        [first, {"epoch": 2, "seconds": 0.75 * seconds}],
-    )
 
 
 def make_row(rsum: float) -> dict[str, float]:

@@ -1,19 +1,22 @@
 """One cell: its settings with all places filled in, and the noise index that is drawn for it."""
 
 import shutil
+import signal
+import subprocess
+import sys
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from in2r.bench.cell import Where, placed_config
+from in2r.bench.cell import Placement, placed_config
 from in2r.bench.folder import GridFolder
 from in2r.bench.grid_file import expand
 from in2r.runs.settings import RunConfig
 
 SETTINGS = {
-    "preset": "paper",
+    "preset": "in2r",
     "data": {"path": "tiny", "caption_vectors": "vecs"},
     "noise": {"level": "caption", "ratio": 0.4},
 }
@@ -25,7 +28,7 @@ def grid(**more: Any) -> dict[str, Any]:
 
 def placed(values: dict[str, Any], folder: Path, root: Path) -> list[RunConfig]:
     """Return the settings of all cells as they are run."""
-    return [placed_config(GridFolder(folder), cell, Where(str(root))) for cell in expand(values).cells]
+    return [placed_config(GridFolder(folder), cell, Placement(str(root))) for cell in expand(values).cells]
 
 
 def test_foreign_index_files_are_named_by_ratio_and_seed(data_root: Path, tmp_path: Path) -> None:
@@ -33,7 +36,7 @@ def test_foreign_index_files_are_named_by_ratio_and_seed(data_root: Path, tmp_pa
     values["settings"]["noise"]["index"] = "files/{level}_{ratio}_{seed}_{other}.npy"
     values["settings"]["data"]["vocabulary"] = "words.json"
     [cell] = expand(values).cells
-    config = placed_config(GridFolder(tmp_path / "grid"), cell, Where(str(data_root)))
+    config = placed_config(GridFolder(tmp_path / "grid"), cell, Placement(str(data_root)))
     assert config.noise.index == str(data_root / "files" / "caption_0.4_4_{other}.npy")
     assert config.data.vocabulary == str(data_root / "words.json")
     assert config.data.path == str(data_root / "tiny")
@@ -47,7 +50,7 @@ def test_data_folders_of_one_name_have_noise_of_their_own(data_root: Path, tmp_p
         (tmp_path / root / "tiny").symlink_to(data_root / "tiny")
         values["settings"]["data"]["path"] = f"{root}/tiny"
         [cell] = expand(values).cells
-        files.append(placed_config(GridFolder(tmp_path / "grid"), cell, Where(str(tmp_path))).noise.index)
+        files.append(placed_config(GridFolder(tmp_path / "grid"), cell, Placement(str(tmp_path))).noise.index)
     level, ratio = values["settings"]["noise"]["level"], values["settings"]["noise"]["ratio"]
     assert files[0] != files[1]
     assert all(Path(str(file)).name.startswith("tiny-") for file in files)
@@ -90,3 +93,11 @@ def test_each_layout_of_a_folder_has_noise_of_its_own(data_root: Path, tmp_path:
     sizes = [len(np.load(str(config.noise.index))) for config in placed(values, tmp_path / "grid", tmp_path)]
     assert sizes[0] == 60  # 12 images × 5
     assert sizes[1] != 60
+
+
+def test_a_cell_whose_runner_is_gone_is_asked_to_stop() -> None:
+    """Its standard input ends then."""
+    command = [sys.executable, "-c", "from in2r.bench.cell import _stop_without_runner as wait; wait()"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
+        process.communicate(b"{}\n")
+    assert process.returncode == -signal.SIGTERM

@@ -1,4 +1,4 @@
-"""Grids: rows and cells from axes, seeds and presets; what is mistaken is named."""
+"""Grids: rows and cells from axes, seeds and presets; mistakes are named."""
 
 from pathlib import Path
 from typing import Any
@@ -7,10 +7,10 @@ import pytest
 
 from in2r.bench.grid import cell_config
 from in2r.bench.grid_file import expand, read_grid, shipped_grids
-from in2r.bench.warmups import warmup_epochs, warmup_key, without_cotraining
+from in2r.bench.warmups import warmup_epochs, warmup_key, without_main_phase
 from in2r.errors import InputError
 
-SETTINGS = {"preset": "paper", "data": {"path": "somewhere"}, "noise": {"level": "caption", "ratio": 0.6}}
+SETTINGS = {"preset": "in2r", "data": {"path": "somewhere"}, "noise": {"level": "caption", "ratio": 0.6}}
 
 
 def grid(**more: Any) -> dict[str, Any]:
@@ -39,11 +39,25 @@ def test_equal_settings_are_one_cell_whatever_they_are_called() -> None:
     values = grid()
     values["groups"]["again"] = {
         "priority": -1,
-        "axes": {"preset": {"thrown away": {"preset": "discard"}, "K": {"method": {"num_neighbors": 3}}}},
+        "axes": {"preset": {"thrown away": {"preset": "in2r/discard"}, "K": {"method": {"num_neighbors": 3}}}},
     }
     made = expand(values)
     assert made.groups[1].rows[0].cells == {0: "rows_none_s0"}
     assert [cell.name for cell in made.cells] == ["rows_none_s0", "again_K_s0", "rows_all_s0"]  # the wanted ones first
+
+
+def test_cells_differ_by_what_they_learn_and_from_which_files_and_not_by_the_device() -> None:
+    rows = {
+        "words": {"data": {"vocabulary": "a.json"}},
+        "other words": {"data": {"vocabulary": "b.json"}},
+        "threshold": {"data": {"vocabulary": "a.json"}, "partition": {"threshold": 0.6}},
+        "on the CPU": {"data": {"vocabulary": "a.json"}, "train": {"device": "cpu"}},
+        "checkpoints": {"data": {"vocabulary": "a.json"}, "checkpoint": {"keep": 9}},
+    }
+    made = expand(grid(groups={"a": {"axes": {"row": rows}}}))
+    assert [row.cells[0] for row in made.groups[0].rows] == [
+        "a_words_s0", "a_other-words_s0", "a_threshold_s0", "a_words_s0", "a_words_s0",
+    ]  # fmt: skip
 
 
 def test_each_seed_can_have_its_priority() -> None:
@@ -55,7 +69,7 @@ def test_each_seed_can_have_its_priority() -> None:
 def test_a_point_may_take_another_preset_and_the_base_its_settings_from_the_command_line(tmp_path: Path) -> None:
     file = tmp_path / "grid.yaml"
     file.write_text(
-        "settings: {preset: paper, data: {path: x}, train: {epochs: 3}}\n"
+        "settings: {preset: in2r, data: {path: x}, train: {epochs: 3}}\n"
         "groups: {a: {axes: {method: {plain: {preset: sce}, long: {train: {epochs: 9}}}}}}\n"
     )
     made = expand(read_grid(file, ["train.epochs=5", "model.dim=64"]))
@@ -78,9 +92,9 @@ def test_a_point_may_take_another_preset_and_the_base_its_settings_from_the_comm
         ({"groups": {"a": {"axes": {"b": {"c": False}}}}}, "settings must be keys and values, got False"),
         ({"groups": {"a": {"axes": {"b": {False: {}}}}}}, "YAML reads a label as False; put it in quotes"),
         ({"groups": {"a": {"axes": {"b": {None: {}}}}}}, "YAML reads a label as None; put it in quotes"),
-        ({"groups": {"a": {"axes": {"b": {1: {}, "1": {}}}}}}, "group a, axis b: 1 stands twice"),
-        ({"groups": {"a": {"axes": {"method.gamma": [1, 1.0]}}}}, "axis method.gamma: 1 stands twice"),
-        ({"groups": {"a": {"axes": {"b": {"c": {"train": {"seed": 3}}}}}}}, "train.seed has no place in settings"),
+        ({"groups": {"a": {"axes": {"b": {1: {}, "1": {}}}}}}, "group a, axis b: 1 is there twice"),
+        ({"groups": {"a": {"axes": {"method.gamma": [1, 1.0]}}}}, "axis method.gamma: 1 is there twice"),
+        ({"groups": {"a": {"axes": {"b": {"c": {"train": {"seed": 3}}}}}}}, "train.seed cannot be a setting of a grid"),
         ({"settings": []}, "settings must be keys and values, got"),
         ({"settings": {**SETTINGS, "noise": 5}}, "cell rows_none_s0: .*`noise` must be a section"),
         ({"settings": {**SETTINGS, "method": 5}}, "group rows, none: configuration: `method` is 5"),
@@ -90,7 +104,7 @@ def test_a_point_may_take_another_preset_and_the_base_its_settings_from_the_comm
         ({"groups": {"a": {"axes": {"method.gama": [1]}}}}, "cell a_1_s0: .*unknown key `method.gama`.*`method.gamma`"),
         (
             {"groups": {"a": {"axes": {"x": {"y": {"preset": "papr"}}}}}},
-            "`preset` must be one of .*paper.*, got 'papr'",
+            "`preset` must be one of .*in2r/tuned.*, got 'papr'",
         ),
         (
             {"groups": {"a": {"baseline": "z", "axes": {"x": {"y": {}}}}}},
@@ -120,20 +134,20 @@ def test_what_is_mistaken_is_named(change: dict[str, Any], message: str) -> None
         expand(grid(**change))
 
 
-def test_an_unknown_grid_is_answered_with_those_there_are(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="nothing: neither a file nor a grid that comes with the package"):
+def test_for_an_unknown_grid_the_known_ones_are_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="nothing: neither a file nor a grid of the package"):
         read_grid("nothing")
 
 
 @pytest.mark.parametrize("name", shipped_grids())
-def test_every_grid_that_comes_with_the_package_can_be_run(name: str) -> None:
+def test_every_grid_of_the_package_can_be_run(name: str) -> None:
     made = expand(read_grid(name))
     assert made.cells
     for cell in made.cells:
         cell_config(cell)
 
 
-def test_cells_that_begin_alike_know_it() -> None:
+def test_cells_that_share_a_warm_up_have_one_key() -> None:
     rows = {
         "in2r": {"method": {"warmup_epochs": 2}},
         "K": {"method": {"warmup_epochs": 2, "num_neighbors": 3}},
@@ -142,30 +156,42 @@ def test_cells_that_begin_alike_know_it() -> None:
         "hardest": {"preset": "triplet"},
         "wide": {"model": {"dim": 64}},
         "none": {"method": {"warmup_epochs": 0}},
+        "threshold": {"method": {"warmup_epochs": 2}, "partition": {"threshold": 0.6}},
+        "hidden": {"method": {"warmup_epochs": 2}, "noise": {"hide_original": True}},
     }
     made = expand(grid(groups={"a": {"axes": {"row": rows}}}))
     keys = {cell.name: warmup_key(cell_config(cell)) for cell in made.cells}
-    assert len({keys[f"a_{name}_s0"] for name in ("in2r", "K", "plain", "sce")}) == 1
+    assert len({keys[f"a_{name}_s0"] for name in ("in2r", "K", "plain", "sce", "threshold", "hidden")}) == 1
     assert len(set(keys.values())) == 4
     assert keys["a_none_s0"] is None
-    assert [warmup_epochs(cell) for cell in made.cells] == [2, 2, 2, 0, 1, 5, 0]  # sce never ends: it has none to give
+    assert [warmup_epochs(cell) for cell in made.cells] == [
+        2,
+        2,
+        2,
+        0,
+        1,
+        5,
+        0,
+        2,
+        2,
+    ]  # sce has no main phase
 
 
 def test_cells_that_end_within_their_warm_up_are_counted() -> None:
     rows = {
         "long": {"method": {"warmup_epochs": 2}},
         "short": {},
-        "thrown away": {"preset": "discard", "method": {"warmup_epochs": 7}},
+        "thrown away": {"preset": "in2r/discard", "method": {"warmup_epochs": 7}},
         "plain": {"preset": "triplet", "method": {"warmup_epochs": 5}},
         "sce": {"preset": "sce"},
     }
     values = grid(settings={**SETTINGS, "train": {"epochs": 5}}, groups={"a": {"axes": {"row": rows}}})
     cells = expand(values).cells
-    assert without_cotraining(cells) == (
-        "no co-training in 2 of 5 cells, such as a_short_s0: train.epochs=5 ends within method.warmup_epochs=5, so no "
-        "pair is judged or rectified"
+    assert without_main_phase(cells) == (
+        "2 of 5 cells end within their warm-up, such as a_short_s0: train.epochs=5 ends within method.warmup_epochs=5, "
+        "so no pair is judged or rectified"
     )
-    assert without_cotraining([cells[0], *cells[3:]]) == ""
+    assert without_main_phase([cells[0], *cells[3:]]) == ""
 
 
 def test_labels_stay_apart_and_numbers_are_what_they_were() -> None:

@@ -4,8 +4,6 @@ import csv
 import io
 import json
 import sys
-from collections.abc import Callable
-from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,18 +13,20 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import ttest_rel
-from table_records import grid_values, make_grid, make_record, make_row, records_of
+from table_records import grid_values, make_grid, make_record, record_values, records_of
 
 from in2r.bench.compare import RSUM, SINGLE, Difference, Spread, paired_difference, spread
 from in2r.bench.grid import Grid
 from in2r.bench.grid_file import expand
 from in2r.bench.groups import group_records, read_group_records
 from in2r.bench.notes import notes
-from in2r.bench.records import Record, write_record
+from in2r.bench.protocols import Duplicates, Forced
+from in2r.bench.records import Record, parse_record, write_record
 from in2r.bench.render import render
 from in2r.bench.sheets import sheets
 from in2r.bench.tables import Table, make_tables, read_tables
 from in2r.cli.main import main
+from in2r.config import merge
 from in2r.errors import InputError
 
 ALL = {"main_none_s0": 300.0, "main_none_s1": 310.0, "main_top1_s0": 301.0, "main_top1_s1": 313.0}
@@ -38,8 +38,8 @@ def only(grid: Grid, records: dict[str, Record], minus: str | None = None) -> Ta
     return table
 
 
-def with_result(record: Record, **protocol: object) -> Record:
-    return replace(record, result={**record.result, "protocol": {**record.result["protocol"], **protocol}})
+def with_protocol(record: Record, **protocol: Any) -> Record:
+    return replace(record, result=replace(record.result, protocol=replace(record.result.protocol, **protocol)))
 
 
 # --- arithmetic
@@ -148,34 +148,34 @@ def test_every_part_of_the_protocol_separates() -> None:
     rsums = {"main_none_s0": 300.0, "main_top1_s0": 301.0}
     base = records_of(grid, rsums)
     assert len(only(grid, base).blocks) == 1
-    protocol = base["main_top1_s0"].result["protocol"]
+    protocol = base["main_top1_s0"].result.protocol
+    assert protocol.noise is not None
     changes: list[dict[str, object]] = [
-        {"evaluated": {**protocol["evaluated"], name: value}}
+        {"evaluated": replace(protocol.evaluated, **{name: value})}
         for name, value in (
             ("split", "dev"), ("images", 9), ("captions", 45), ("folds", 5),
-            ("duplicates", {"counted_as": "right", "images": 0, "captions": 2}),
+            ("duplicates", Duplicates("right", 0, 2)),
         )
     ]  # fmt: skip
     changes += [
-        {"data": {**protocol["data"], name: value}}
+        {"data": replace(protocol.data, **{name: value})}
         for name, value in (("fingerprint", "e" * 64), ("captions_as", "words"), ("dev_rule", "ncr"))
     ]
-    changes += [{"noise": {**protocol["noise"], name: "image"}} for name in ("level", "sha256")]
-    changes += [{"noise": None}, {"selection": {"rule": "last epoch", "epoch": 3}}]
-    changes += [{"noise": {**protocol["noise"], name: 0.5}} for name in ("realised", "nominal")]
+    changes += [{"noise": replace(protocol.noise, **{name: "image"})} for name in ("level", "sha256")]
+    changes += [{"noise": None}, {"selection": replace(protocol.selection, rule="last epoch")}]
+    changes += [{"noise": replace(protocol.noise, **{name: 0.5})} for name in ("realised", "nominal")]
     for change in changes:
-        records = {**base, "main_top1_s0": with_result(base["main_top1_s0"], **change)}
+        records = {**base, "main_top1_s0": with_protocol(base["main_top1_s0"], **change)}
         assert len(only(grid, records).blocks) == 2, change
 
 
 def test_results_without_a_word_of_duplicates_counted_them_as_wrong() -> None:
     grid = make_grid(seeds=[0])
     base = records_of(grid, {"main_none_s0": 300.0, "main_top1_s0": 301.0})
-    protocol = base["main_top1_s0"].result["protocol"]
+    protocol = base["main_top1_s0"].result.protocol
     for counted, headings in (("wrong", 1), ("right", 2)):
-        found = {"duplicates": {"counted_as": counted, "images": 0, "captions": 2}}
-        evaluated = {**protocol["evaluated"], **found}
-        records = {**base, "main_top1_s0": with_result(base["main_top1_s0"], evaluated=evaluated)}
+        evaluated = replace(protocol.evaluated, duplicates=Duplicates(counted, 0, 2))
+        records = {**base, "main_top1_s0": with_protocol(base["main_top1_s0"], evaluated=evaluated)}
         blocks = only(grid, records).blocks
         assert len(blocks) == headings
         assert ["copies of the right item count as right" in block.heading for block in blocks] == [False, True][
@@ -186,8 +186,8 @@ def test_results_without_a_word_of_duplicates_counted_them_as_wrong() -> None:
 def test_seeds_of_two_protocols_have_no_mean() -> None:
     grid = make_grid(baseline="none")
     records = records_of(grid, ALL)
-    evaluated = records["main_top1_s1"].result["protocol"]["evaluated"]
-    records["main_top1_s1"] = with_result(records["main_top1_s1"], evaluated={**evaluated, "folds": 5})
+    evaluated = replace(records["main_top1_s1"].result.protocol.evaluated, folds=5)
+    records["main_top1_s1"] = with_protocol(records["main_top1_s1"], evaluated=evaluated)
     none, top1 = only(grid, records).blocks
     assert "ITS SEEDS DIFFER IN PROTOCOL" in top1.heading
     assert "mean of 5 folds" in top1.heading
@@ -224,16 +224,9 @@ def test_forced_is_marked_and_never_best(when: str) -> None:
     axes = {"rectifier": {**RECTIFIERS, "mean": {"method": {"rectifier": "mean"}}}}
     grid = make_grid(axes, baseline="none")
     records = records_of(grid, {**ALL, "main_mean_s0": 400.0, "main_mean_s1": 400.0})
-    whole = {"training": [], "now": []}
-    records = {
-        name: with_result(record, forced=whole) for name, record in records.items() if name != "main_none_s0"
-    } | {
-        "main_none_s0": records["main_none_s0"]  # of an older in2r
-    }
     assert [line.is_ranked for line in only(grid, records).blocks[0].lines] == [True, True, True]
-    records["main_mean_s1"] = with_result(
-        records["main_mean_s1"], forced={**whole, when: ["data.path", "the dev split"]}
-    )
+    forced = Forced(**{when: ("data.path", "the dev split")})
+    records["main_mean_s1"] = with_protocol(records["main_mean_s1"], forced=forced)
     table = only(grid, records)
     (block,) = table.blocks
     assert [line.is_ranked for line in block.lines] == [True, True, False]
@@ -275,33 +268,52 @@ def test_means_over_other_seeds_are_pointed_out() -> None:
     assert said not in notes(only(grid, records), "x")
 
 
-def test_the_selected_epoch_and_what_was_no_cotraining_are_said() -> None:
+def test_the_selected_epoch_and_epochs_of_one_group_are_named() -> None:
     grid = make_grid(seeds=[0, 1], baseline="none")
-    records = records_of(grid, ALL)
-    early = records["main_none_s0"]  # five epochs of warm-up
-    early.result["protocol"]["selection"]["epoch"] = 5
-    records["main_none_s1"].result["protocol"]["selection"]["epoch"] = 6
-    alone = {"phase": "co-training", "single_mode_A": 1.0, "clean_fraction_A": 1.0}
-    records["main_top1_s0"].epochs[1] |= {**alone, "single_mode_B": 1.0, "clean_fraction_B": 0.5}
-    records["main_top1_s1"].epochs[1] |= {**alone, "single_mode_B": 1.0, "clean_fraction_B": 1.0}
-    table = only(grid, records)
-    text = render([table], "md", "x")
-    assert "| 5w, 6 |" in text
+    cells = {cell.name: cell for cell in grid.cells}
+    alone, other = {"single_mode_A": 1.0, "clean_fraction_A": 1.0}, {"single_mode_B": 1.0, "clean_fraction_B": 1.0}
+    half = {**alone, **other, "clean_fraction_B": 0.5}  # B has one group too, but the settings split it all the same
+    lines = {"main_top1_s0": half, "main_top1_s1": {**alone, **other}}
+    early = {"main_none_s0": {"selection": {"epoch": 1}}}  # the warm-up's only one
+
+    def table() -> Table:
+        found = {
+            name: make_record(cells[name], rsum, last=lines.get(name), protocol=early.get(name))
+            for name, rsum in ALL.items()
+        }
+        return only(grid, found)
+
+    text = render([table()], "md", "x")
+    assert "| 1w, 2 |" in text
     assert "top1 ¶" in text
     assert "none ¶" not in text
-    said = notes(table, "x")
-    assert any(note.startswith("¶ top1: in 1.5 of 2 epochs of co-training the pairs formed one group") for note in said)
-    for name in ("main_none_s0", "main_none_s1"):
-        records[name].epochs[1] |= {**alone, "single_mode_B": 1.0, "clean_fraction_B": 0.5}
-    records["main_none_s1"].epochs[1]["clean_fraction_B"] = 1.0
-    both = [note for note in notes(only(grid, records), "x") if note.startswith("¶")]
-    assert both == [
-        "¶ none; top1: in 1.5 of 2 epochs of co-training the pairs formed one group, and a network went on with the "
-        "warm-up loss on all of them."
+    said = notes(table(), "x")
+    assert "¶ top1: in 1.5 of 2 epochs of the main phase the losses formed one group" in "\n".join(said)
+    assert any(note.startswith("Epoch: the one that dev selected, by seed; w: one of the warm-up") for note in said)
+    lines |= {"main_none_s0": half, "main_none_s1": {**alone, **other}}
+    assert [note for note in notes(table(), "x") if note.startswith("¶")] == [
+        "¶ none; top1: in 1.5 of 2 epochs of the main phase the losses formed one group, and a network trained on all "
+        "pairs with the warm-up loss."
     ]
-    assert any(
-        note.startswith("Epoch: the one that dev selected, by seed; w: it is one of the warm-up") for note in said
-    )
+
+
+def test_a_run_of_one_network_stands_beside_runs_of_two() -> None:
+    grid = make_grid(seeds=[0], baseline="none")
+    none, top1 = grid.cells
+    alone = {"single_mode_A": 1.0, "clean_fraction_A": 1.0}
+    records = {
+        none.name: make_record(none, 299.0, single=300.0, networks="A", last=alone),
+        top1.name: make_record(top1, 310.0, single=305.0),
+    }
+    table = only(grid, records)
+    ours, theirs = table.blocks[0].lines
+    assert (ours.spreads[SINGLE].mean, theirs.spreads[SINGLE].mean) == (299.0, 305.0)  # of A alone; of A and B
+    assert (ours.spreads["steps"].mean, theirs.spreads["steps"].mean) == (10, 11)
+    assert theirs.differences[SINGLE].mean == 6.0
+    assert str(ours.main_phase) == "1 of 1"  # the only network, so the whole epoch
+    lines = list(csv.DictReader(io.StringIO(render([table], "csv", "x"))))
+    assert [(line["A_rsum"], line["B_rsum"]) for line in lines] == [("299.0", ""), ("304.0", "306.0")]
+    assert "| none ¶ | 1 of 1 | 299.0 |" in render([table], "md", "x")
 
 
 def test_what_looks_equal_is_equally_best() -> None:
@@ -331,7 +343,7 @@ def test_open_rows_are_shown_where_they_belong() -> None:
 
 def test_a_group_of_which_nothing_is_measured_is_one_line() -> None:
     table = only(make_grid(baseline="none"), {})
-    said = "Nothing is measured yet, of 4 runs; `in2r bench run` makes them."
+    said = "None of 4 runs is finished yet; `in2r bench run` trains them."
     assert render([table], "md", "x") == f"### main\n\n- {said}\n"
     assert "tabular" not in render([table], "latex", "x")
     assert json.loads(render([table], "json", "x"))[0]["notes"] == [said]
@@ -347,116 +359,29 @@ def refusal(record: Record) -> str:
     return str(caught.value)
 
 
-def test_foreign_records_are_refused() -> None:
+def test_records_of_another_cell_or_settings_are_refused() -> None:
     cells = {cell.name: cell for cell in make_grid().cells}
     record = make_record(cells["main_none_s0"], 300.0)
     assert refusal(make_record(cells["main_top1_s0"], 300.0)).startswith("record main_none_s0: is of cell main_top1_s0")
     assert "seed 1; the grid has seed 0" in refusal(replace(record, seed=1))
-    other = {**record.settings, "method": {**record.settings["method"], "gamma": 0.5}}
-    assert refusal(replace(record, settings=other)) == (
+    values = merge(record_values(cells["main_none_s0"], 300.0), {"settings": {"method": {"gamma": 0.5}}})
+    assert refusal(parse_record(values, "x")) == (
         "record main_none_s0: made with other settings than the grid has: method.gamma (0.5, now 1.0)"
     )
-    assert "train.seed (0, now 1)" in refusal(with_result(record, changed_settings=["train.seed (0, now 1)"]))
-    assert "of an unfinished run (2 epochs)" in refusal(with_result(record, finished=False))
-
-
-def remove(*path: str) -> Callable[[dict[str, Any]], None]:
-    return change(*path, value=...)
-
-
-def change(*path: str, value: object) -> Callable[[dict[str, Any]], None]:
-    """Return what sets a value deep in a record, or removes it."""
-
-    def apply(values: dict[str, Any]) -> None:
-        *outer, last = path
-        for key in outer:
-            values = values[key]
-        if value is ...:
-            del values[last]
-        else:
-            values[last] = value
-
-    return apply
-
-
-@pytest.mark.parametrize(
-    ("damage", "said"),
-    [
-        (remove("result", "protocol"), "result: no `protocol`"),
-        (remove("result", "protocol", "finished"), "result.protocol: no `finished`"),
-        (remove("result", "protocol", "noise"), "result.protocol: no `noise`"),
-        (change("result", value=[]), "result: expected keys and values, got []"),
-        (change("result", "protocol", value="x"), "result.protocol: expected keys and values, got 'x'"),
-        (change("result", "rows", value=[1]), "result.rows: expected keys and values, got [1]"),
-        (change("result", "rows", value={}), "result.rows: no `A`"),
-        (remove("result", "rows", "B"), "result.rows: no `B`"),
-        (
-            change("result", "rows", "C", value=make_row(1.0)),
-            "result.rows: expected A, B and ensemble, got A, B, ensemble, C",
-        ),
-        (remove("result", "rows", "ensemble", "t2i_r5"), "result.rows.ensemble: no `t2i_r5`"),
-        (
-            change("result", "rows", "ensemble", "rsum", value=None),
-            "result.rows.ensemble.rsum: expected a finite number, got None",
-        ),
-        (change("result", "rows", "A", "rsum", value="3"), "result.rows.A.rsum: expected a finite number, got '3'"),
-        (
-            change("result", "rows", "A", "i2t_medr", value=float("nan")),
-            "result.rows.A.i2t_medr: expected a finite number, got nan",
-        ),
-        (remove("result", "protocol", "trained"), "result.protocol: no `trained`"),
-        (remove("result", "protocol", "date"), "result.protocol: no `date`"),
-        (
-            change("result", "protocol", "trained", "created", value=None),
-            "result.protocol.trained.created: expected text, got None",
-        ),
-        (
-            change("result", "protocol", "trained", "versions", "torch", value=2.9),
-            "result.protocol.trained.versions.torch: expected text, got 2.9",
-        ),
-        (
-            change("result", "protocol", "evaluated", "images", value="x"),
-            "result.protocol.evaluated.images: expected a whole number, got 'x'",
-        ),
-        (
-            change("result", "protocol", "evaluated", "folds", value=True),
-            "result.protocol.evaluated.folds: expected a whole number, got True",
-        ),
-        (
-            change("result", "protocol", "steps_per_network", value=None),
-            "result.protocol.steps_per_network: expected keys and values, got None",
-        ),
-        (
-            change("result", "protocol", "noise", "realised", value=float("inf")),
-            "result.protocol.noise.realised: expected a finite number, got inf",
-        ),
-        (
-            change("result", "protocol", "forced", value={"training": "yes", "now": []}),
-            "result.protocol.forced.training: expected a list, got 'yes'",
-        ),
-        (change("settings", value=[]), "settings: expected keys and values, got []"),
-        (change("settings", "method", value=None), "settings.method: expected keys and values, got None"),
-        (change("epochs", value=[{"epoch": 1}]), "epochs[0]: no `seconds`"),
-        (change("epochs", value=[7]), "epochs[0]: expected keys and values, got 7"),
-    ],
-)
-def test_damaged_records_are_refused_in_one_line(damage: Callable[[dict[str, Any]], None], said: str) -> None:
-    values = deepcopy(vars(make_record(make_grid().cells[0], 300.0)))
-    damage(values)
-    assert refusal(Record(**values)) == f"record main_none_s0: {said}"
+    assert "train.seed (0, now 1)" in refusal(with_protocol(record, changed_settings=("train.seed (0, now 1)",)))
+    assert "of an unfinished run (2 epochs)" in refusal(with_protocol(record, finished=False))
 
 
 def test_where_things_lie_does_not_matter() -> None:
     cell = make_grid().cells[0]
-    record = make_record(cell, 300.0)
-    moved = {**record.settings, "data": {**record.settings["data"], "path": "elsewhere"}}
-    assert only(make_grid(), {cell.name: replace(record, settings=moved)}).blocks[0].lines[0].runs
+    moved = merge(record_values(cell, 300.0), {"settings": {"data": {"path": "elsewhere"}, "train": {"threads": 9}}})
+    assert only(make_grid(), {cell.name: parse_record(moved, "x")}).blocks[0].lines[0].runs
 
 
 def test_records_of_no_cell_are_named() -> None:
     grid = make_grid()
     records = {**records_of(grid, ALL), "old_s0": make_record(grid.cells[0], 1.0)}
-    assert "Left out, of no cell of the grid: records old_s0." in notes(only(grid, records), "x")
+    assert "Not used, since they are of no cell of the grid: records old_s0." in notes(only(grid, records), "x")
 
 
 def test_a_group_is_read_whatever_is_wrong_with_the_records_of_others(tmp_path: Path) -> None:
@@ -465,8 +390,9 @@ def test_a_group_is_read_whatever_is_wrong_with_the_records_of_others(tmp_path: 
     (tmp_path / "grid.yaml").write_text(yaml.safe_dump(values, sort_keys=False))
     cells = {cell.name: cell for cell in expand(values).cells}
     for name, cell in cells.items():
-        write_record(tmp_path / "records" / f"{name}.json", make_record(cell, 300.0))
-    write_record(tmp_path / "records" / "other_K_s0.json", make_record(cells["main_none_s0"], 300.0))
+        write_record(tmp_path / "records" / f"{name}.json", record_values(cell, 300.0))
+    write_record(tmp_path / "records" / "other_K_s0.json", record_values(cells["main_none_s0"], 300.0))
+    (tmp_path / "records" / "old_s0.json").write_text("{}")
     [table] = read_tables(tmp_path, ["main"])
     [group] = read_group_records(tmp_path, ["main"])
     assert (len(table.blocks[0].lines), len(group.records), group.missing) == (2, 4, 0)
@@ -487,7 +413,7 @@ def test_paper_column_says_whose_it_is() -> None:
     assert [row[-1].text for row in recalls.rows] == ["481.5 ‡", "479.6"]
     assert not any(row[-1].best for row in recalls.rows)
     found = notes(table, "x")
-    assert "‡ PCSR: the paper prints 480.5, but the recalls beside it sum to 481.5." in found
+    assert "‡ PCSR: the paper prints 480.5, but its recalls sum to 481.5." in found
     assert any("not measured here" in note and "Table 1 / ablation: rectifier" in note for note in found)
 
 
@@ -576,9 +502,9 @@ def test_a_label_of_two_lines_stays_in_its_row() -> None:
 def folder(tmp_path: Path) -> Path:
     """A grid folder of which three of four cells are finished."""
     (tmp_path / "grid.yaml").write_text(yaml.safe_dump(grid_values(baseline="none")))
-    for name, record in records_of(make_grid(), ALL).items():
-        if name != "main_top1_s1":
-            write_record(tmp_path / "records" / f"{name}.json", record)
+    for cell in make_grid().cells:
+        if cell.name != "main_top1_s1":
+            write_record(tmp_path / "records" / f"{cell.name}.json", record_values(cell, ALL[cell.name]))
     return tmp_path
 
 
@@ -613,11 +539,11 @@ def test_command_says_in_one_line_that_nothing_is_measured(folder: Path, capsys:
     (folder / "grid.yaml").write_text(yaml.safe_dump(values, sort_keys=False))
     assert main(["bench", "table", str(folder)]) == 0
     shown = capsys.readouterr().out
-    assert shown.endswith("\nother\nNothing is measured yet, of 2 runs; `in2r bench run` makes them.\n\n")
+    assert shown.endswith("\nother\nNone of 2 runs is finished yet; `in2r bench run` trains them.\n\n")
     for file in (folder / "records").iterdir():
         file.unlink()
     assert main(["bench", "table", str(folder)]) == 0
-    assert capsys.readouterr().out == f"{folder}: nothing is measured yet; `in2r bench run {folder}` begins\n"
+    assert capsys.readouterr().out == f"{folder}: no run is finished yet; `in2r bench run {folder}` trains them\n"
 
 
 def test_closed_standard_output_is_no_fault(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -102,4 +102,4 @@ def test_a_grid_without_records(kind: str, tmp_path: Path, capsys: pytest.Captur
 def test_what_is_no_run_and_no_record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "not a run folder" in refused(capsys, "curves", tmp_path, "--out", tmp_path / "x.svg")
     (tmp_path / "other.json").write_text("{}")
-    assert "not the record of a run" in refused(capsys, "losses", tmp_path / "other.json", "--out", tmp_path / "x.svg")
+    assert "other.json: no `name`" in refused(capsys, "losses", tmp_path / "other.json", "--out", tmp_path / "x.svg")

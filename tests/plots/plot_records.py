@@ -9,7 +9,8 @@ import yaml
 
 from in2r.bench.grid import Cell, cell_config
 from in2r.bench.grid_file import expand
-from in2r.bench.records import Record, write_record
+from in2r.bench.protocols import Noise
+from in2r.bench.records import FORMAT, write_record
 from in2r.config import to_dict
 from in2r.plots.sources import RunLog
 
@@ -41,13 +42,18 @@ def mixture(**changes: Any) -> dict[str, Any]:
     return {key: value for key, value in (fit | changes).items() if value is not ...}
 
 
-def epoch(number: int, phase: str = "co-training", **figures: Any) -> dict[str, Any]:
+def epoch(number: int, phase: str = "main", **figures: Any) -> dict[str, Any]:
     """A line of the log; the rSums of A, B and the ensemble are 10, 20 and 30 times the epoch's number."""
     rsums = {row: {"rsum": 10.0 * place * number} for place, row in enumerate(ROWS, start=1)}
     return {"epoch": number, "phase": phase, "steps": {"A": 1, "B": 1}, "dev": rsums, "seconds": 1.0, **figures}
 
 
-def log(*epochs: dict[str, Any], name: str = "mine", fingerprint: str = "a" * 64, noise: Any = NOISE) -> RunLog:
+def log(
+    *epochs: dict[str, Any],
+    name: str = "mine",
+    fingerprint: str = "a" * 64,
+    noise: Noise | None = Noise("caption", 0.4, 0.4, "f" * 64),  # noqa: B008 (it is frozen)
+) -> RunLog:
     return RunLog(name, 0, "in2r", "flowers", fingerprint, noise, list(epochs))
 
 
@@ -69,12 +75,12 @@ def write_grid(
         if found is not None:
             made = record(cell, found, **protocol)
             for name in one_group(cell):
-                made.epochs[0] |= {f"single_mode_{name}": 1.0, f"clean_fraction_{name}": 1.0}
+                made["epochs"][0] |= {f"single_mode_{name}": 1.0, f"clean_fraction_{name}": 1.0}
             write_record(folder / "records" / f"{cell.name}.json", made)
     return folder
 
 
-def record(cell: Cell, rsum: float, **protocol: dict[str, Any]) -> Record:
+def record(cell: Cell, rsum: float, **protocol: dict[str, Any]) -> dict[str, Any]:
     settings = json.loads(json.dumps(to_dict(cell_config(cell))))
     ratio = settings["noise"]["ratio"]
     noise = NOISE | {"nominal": ratio, "realised": ratio, "seed": cell.seed, "sha256": f"{cell.seed}{ratio}" * 16}
@@ -105,4 +111,11 @@ def record(cell: Cell, rsum: float, **protocol: dict[str, Any]) -> Record:
         described[section] = {**(described[section] or {}), **changes}
     recalls = {f"{way}_r{k}": 50.0 for way in ("i2t", "t2i") for k in (1, 5, 10)}
     rows = {row: {**recalls, "rsum": rsum - 5 * (row != "ensemble")} for row in ROWS}
-    return Record(cell.name, cell.seed, settings, {"rows": rows, "protocol": described}, [epoch(1)])
+    return {
+        "format_version": FORMAT,
+        "name": cell.name,
+        "seed": cell.seed,
+        "settings": settings,
+        "result": {"rows": rows, "protocol": described},
+        "epochs": [epoch(1)],
+    }

@@ -14,7 +14,7 @@ from in2r.plots.curves import QUANTITIES, draw_curves
 from in2r.plots.sources import RunLog
 from in2r.plots.style import canvas
 
-WARM = epoch(1, "all pairs", loss_sce_A=2.0, loss_sce_B=4.0)
+WARM = epoch(1, "warm-up", loss_sce_A=2.0, loss_sce_B=4.0)
 RUN = log(
     WARM,
     epoch(2, clean_fraction_A=0.25, clean_fraction_B=0.75, loss_rect_A=None, loss_rect_B=1.0),
@@ -52,6 +52,14 @@ def test_networks_are_thin_and_the_ensemble_is_thick() -> None:
     assert a.get_linewidth() == b.get_linewidth() < ensemble.get_linewidth()
 
 
+def test_a_run_of_one_network_has_its_line_and_the_mean() -> None:
+    alone = epoch(1, clean_fraction_A=0.25)
+    del alone["dev"]["B"]
+    figure = drawn(log(alone))
+    assert lines(figure, "dev rSum (0 to 600)") == [[10], [30]]
+    assert lines(figure, "clean set (% of pairs)") == [[25], [25]]
+
+
 def test_shares_are_percent_with_the_mean_of_both_and_gaps_where_nothing_was_recorded() -> None:
     a, b, both = lines(drawn(RUN), "clean set (% of pairs)")
     assert (a[1:], b[1:], both[1:]) == ([25, 50], [75, 50], [50, 50])
@@ -69,7 +77,7 @@ def test_warmup_is_shaded_and_the_injected_noise_marked() -> None:
     assert legend == ["mine", "warm-up", "injected noise"]
 
 
-def test_a_run_without_cotraining_has_no_warmup() -> None:
+def test_a_run_without_main_phase_has_no_warmup() -> None:
     assert list(drawn(log(WARM, noise=None)).axes[0].patches) == []
 
 

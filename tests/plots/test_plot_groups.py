@@ -119,7 +119,7 @@ def test_points_without_two_groups_of_pairs_are_open(tmp_path: Path) -> None:
     assert (list(opened.get_xdata()), list(opened.get_ydata())) == ([1, 5], [296, 300])
     assert not [line for line in figure.axes[1].lines if line.get_markerfacecolor() == "white"]
     said = figure.get_supxlabel().replace("\n", " ")
-    assert "Open: in some epochs of co-training (K 1: 2 of 2; K 5: 0.5 of 2) the pairs formed one group" in said
+    assert "Open: in some epochs of the main phase (K 1: 2 of 2; K 5: 0.5 of 2) the losses formed one group" in said
 
 
 def test_methods_without_two_groups_of_pairs_are_open(grid: Path, tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_methods_without_two_groups_of_pairs_are_open(grid: Path, tmp_path: Path
     opened = [line for line in figure.axes[0].lines if line.get_markerfacecolor() == "white"]
     assert [(list(line.get_xdata()), line.get_marker()) for line in opened] == [([20], "o"), ([20], "s")]
     said = figure.get_supxlabel().replace("\n", " ")
-    assert "co-training (IN²R at 20 %, oracle at 20 %: 2 of 2) the pairs formed one group" in said
+    assert "the main phase (IN²R at 20 %, oracle at 20 %: 2 of 2) the losses formed one group" in said
 
 
 def test_a_flat_curve_looks_flat(grid: Path, tmp_path: Path) -> None:
@@ -295,7 +295,7 @@ def test_a_damaged_record_is_refused(grid: Path) -> None:
     values["result"]["rows"]["ensemble"]["rsum"] = None
     file.write_text(json.dumps(values), encoding="utf-8")
     with pytest.raises(
-        InputError, match=r"^record K_1_s0: result\.rows\.ensemble\.rsum: expected a finite number, got None"
+        InputError, match=r"/records/K_1_s0\.json: result\.rows\.ensemble\.rsum: expected a finite number, got None"
     ):
         read_groups(grid, ["K"])
 

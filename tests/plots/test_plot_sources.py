@@ -1,12 +1,14 @@
-"""Logs as figures find them: what is damaged is told in one line, with the place."""
+"""Logs as figures find them: what is damaged is named in one line, with the place."""
 
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from plot_records import NOISE, epoch, mixture
+from plot_records import NOISE, epoch, mixture, record
 
+from in2r.bench.grid_file import expand
+from in2r.bench.protocols import Noise
 from in2r.errors import InputError
 from in2r.plots.sources import read_log
 
@@ -38,9 +40,8 @@ def write_run(folder: Path, line: dict[str, Any], **info: Any) -> Path:
 
 
 def write_record(file: Path, line: dict[str, Any], **changes: Any) -> Path:
-    data = {"path": "flowers", "fingerprint_in_training": "a" * 64}
-    protocol = {"method": "in2r", "data": data, "noise": NOISE}
-    values = {"name": "cell", "seed": 0, "settings": {}, "result": {"protocol": protocol}, "epochs": [epoch(1), line]}
+    (cell,) = expand({"groups": {"a": {"axes": {"row": {"a": {"data": {"path": "flowers"}}}}}}}).cells
+    values = record(cell, 300.0, noise=NOISE) | {"epochs": [epoch(1), line]}
     file.write_text(json.dumps(values | changes))
     return file
 
@@ -85,8 +86,8 @@ def test_a_damaged_epoch_is_named(tmp_path: Path, changes: dict[str, Any], fault
     line = {key: value for key, value in (epoch(2, mixture={"A": mixture()}) | changes).items() if value is not ...}
     run = write_run(tmp_path / "run", line)
     assert refusal(run) == f"{run / 'log.jsonl'}: line 2{fault}"
-    record = write_record(tmp_path / "cell.json", line)
-    assert refusal(record) == f"{record}: epoch 2{fault}"
+    file = write_record(tmp_path / "cell.json", line)
+    assert refusal(file) == f"{file}: epochs[1]{fault}"
 
 
 @pytest.mark.parametrize(
@@ -108,21 +109,28 @@ def test_a_damaged_description_is_named(tmp_path: Path, changes: dict[str, Any],
     ("changes", "fault"),
     [
         ({"name": 3}, "name: expected text, got 3"),
-        ({"seed": "0"}, "seed: expected a whole number, got '0'"),
         ({"result": []}, "result: expected keys and values, got []"),
-        ({"result": {"protocol": {"method": "in2r"}}}, "result.protocol: no `data`"),
-        ({"epochs": [3]}, "epoch 1: expected keys and values, got 3"),
+        ({"epochs": [3]}, "epochs[0]: expected keys and values, got 3"),
     ],
 )
 def test_a_damaged_record_is_named(tmp_path: Path, changes: dict[str, Any], fault: str) -> None:
-    record = write_record(tmp_path / "cell.json", epoch(2), **changes)
-    assert refusal(record) == f"{record}: {fault}"
+    file = write_record(tmp_path / "cell.json", epoch(2), **changes)
+    assert refusal(file) == f"{file}: {fault}"
 
 
 def test_a_whole_log_is_read(tmp_path: Path) -> None:
     line = epoch(2, loss_sce_A=None, loss_sce_B=1.5, mixture={"A": mixture(boundary=None, clean_counts=...), "B": {}})
     for path in (write_run(tmp_path / "run", line), write_record(tmp_path / "cell.json", line)):
         found = read_log(path)
-        assert (found.method, found.data, found.fingerprint, found.noise) == ("in2r", "flowers", "a" * 64, NOISE)
+        assert (found.method, found.data, found.fingerprint) == ("in2r", "flowers", "a" * 64)
+        assert found.noise == Noise("caption", 0.4, 0.4, "f" * 64)
+        assert found.networks == ("A", "B")
         assert found.epochs == [epoch(1), line]
     assert read_log(write_run(tmp_path / "clean", line, noise=None)).noise is None
+
+
+def test_the_phases_of_an_older_log_are_called_as_today(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", epoch(2, "co-training"), settings={"method": {"warmup_epochs": 1}})
+    log = run / "log.jsonl"
+    log.write_text(log.read_text().replace('"main"', '"all pairs"'))
+    assert [line["phase"] for line in read_log(run).epochs] == ["warm-up", "main"]

@@ -1,4 +1,4 @@
-"""Rows set beside each other: means over seeds, paired differences, ranks only where the protocol is equal."""
+"""Rows compared: means over seeds, paired differences, ranks; only among runs of one protocol."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -8,11 +8,11 @@ from typing import Any
 from scipy.special import stdtrit
 
 from in2r.bench.paper import PaperFigure
-from in2r.bench.protocols import agree, describe, shared_protocol
-from in2r.bench.records import Cotraining
+from in2r.bench.protocols import Protocol, agree, describe
+from in2r.bench.records import RECALLS, MainPhase
 
 RSUM, SINGLE = "ensemble_rsum", "single_rsum"
-RANKED = (RSUM, SINGLE, *(f"ensemble_{way}_r{k}" for way in ("i2t", "t2i") for k in (1, 5, 10)))
+RANKED = (RSUM, SINGLE, *(f"ensemble_{recall}" for recall in RECALLS))
 """Figures that rows are ranked by, each in its own column."""
 
 
@@ -40,9 +40,9 @@ class Run:
     """A finished cell."""
 
     figures: Mapping[str, float]
-    """recalls and rSum of A, B and the ensemble (`A_i2t_r1`), `single_rsum`, `steps`, `seconds`, and what
-    `tables.make_run` says of its course"""
-    protocol: Mapping[str, Any]
+    """recalls and rSum of each network and the ensemble (`A_i2t_r1`), `single_rsum`, `steps`, `seconds`, and more from
+    `tables.make_run`"""
+    protocol: Protocol
 
 
 @dataclass(frozen=True)
@@ -52,12 +52,12 @@ class Line:
     labels: tuple[str, ...]
     cells: Mapping[int, str]
     runs: Mapping[int, Run]
-    """seed → its run, as far as they are finished"""
+    """seed → its run; those of unfinished cells are missing"""
     uses_truth: bool
     is_forced: bool
     """a run of it was trained or tested in spite of changed data or settings"""
     declared: tuple[Any, ...]
-    """data and noise by the settings: where a row belongs before anything of it is measured"""
+    """data and noise by the settings; they choose the block of a row of which nothing is measured"""
     paper: PaperFigure | None
     spreads: Mapping[str, Spread]
     """figure → over the seeds; empty where nothing is measured or the seeds' protocols differ"""
@@ -69,25 +69,25 @@ class Line:
     is_ranked: bool
 
     @property
-    def protocols(self) -> dict[int, Mapping[str, Any]]:
+    def protocols(self) -> dict[int, Protocol]:
         """Seed → protocol of its run."""
         return {seed: run.protocol for seed, run in self.runs.items()}
 
     @property
-    def is_apart(self) -> bool:
+    def is_unrankable(self) -> bool:
         """Whether it must never be ranked."""
         return self.uses_truth or self.is_forced
 
     @property
-    def cotraining(self) -> Cotraining:
-        """How co-training went in all its runs."""
-        epochs, one_group = (sum(self.values(f"{name}_epochs").values()) for name in ("cotraining", "one_group"))
-        return Cotraining(int(epochs), one_group)
+    def main_phase(self) -> MainPhase:
+        """The main phase of all its runs."""
+        epochs, one_group = (sum(self.values(name).values()) for name in ("main_epochs", "one_group_epochs"))
+        return MainPhase(int(epochs), one_group)
 
     @property
     def is_coherent(self) -> bool:
         """Whether all its seeds were run under one protocol."""
-        shared = [shared_protocol(protocol) for protocol in self.protocols.values()]
+        shared = [protocol.shared() for protocol in self.protocols.values()]
         return all(entry == shared[0] for entry in shared)
 
     def values(self, figure: str) -> dict[int, float]:
@@ -105,7 +105,7 @@ class Block:
     """ranked figure → the best mean of the ranked rows, to the decimal that is shown"""
 
     def baseline_of(self, line: Line) -> Line | None:
-        """Return the row that is subtracted from this one: measured, in this block, alike on all axes but the first."""
+        """Return the row that is subtracted from this one: measured, in this block, equal on all axes but the first."""
         found = (row for row in self.lines if row.is_baseline and row.runs and row.labels[1:] == line.labels[1:])
         return next(found, None)
 
@@ -131,15 +131,15 @@ def paired_difference(ours: Mapping[int, float], others: Mapping[int, float]) ->
 
 
 def make_blocks(lines: Sequence[Line]) -> tuple[Block, ...]:
-    """Put rows together that may be compared, in their order, and compare them."""
+    """Make blocks of rows that may be compared, in their order, and compare them."""
     blocks: list[list[Line]] = []
-    # rows of which nothing is measured come last: they find the block that their settings announce
+    # rows of which nothing is measured come last: their settings say to which block they belong
     for line in sorted(lines, key=lambda line: not line.runs):
-        home = next((block for block in blocks if _fits(line, block)), None)
-        if home is None:
+        own = next((block for block in blocks if _fits(line, block)), None)
+        if own is None:
             blocks.append([line])
         else:
-            home.append(line)
+            own.append(line)
     order = {id(line): number for number, line in enumerate(lines)}
     for block in blocks:
         block.sort(key=lambda line: order[id(line)])
@@ -153,15 +153,15 @@ def _fits(line: Line, block: Sequence[Line]) -> bool:
 
 
 def _compare(lines: Sequence[Line]) -> Block:
-    protocols: dict[int, Mapping[str, Any]] = {}
+    protocols: dict[int, Protocol] = {}
     for line in lines:
         protocols |= line.protocols
     block = Block(describe(protocols) if protocols else "nothing measured yet", tuple(lines), {})
     if not lines[0].is_coherent:
         each = " | ".join(describe({seed: protocols[seed]}) for seed in sorted(protocols))
         return replace(block, heading=f"ITS SEEDS DIFFER IN PROTOCOL, so no mean: {each}")
-    seeds = {seed for line in lines if not line.is_apart for seed in line.runs}
-    ranked = [id(line) for line in lines if seeds and not line.is_apart and line.runs.keys() == seeds]
+    seeds = {seed for line in lines if not line.is_unrankable for seed in line.runs}
+    ranked = [id(line) for line in lines if seeds and not line.is_unrankable and line.runs.keys() == seeds]
     compared = tuple(_against(line, block.baseline_of(line), len(ranked) > 1 and id(line) in ranked) for line in lines)
     best = {}
     for figure in RANKED:
@@ -172,7 +172,7 @@ def _compare(lines: Sequence[Line]) -> Block:
 
 
 def shown(mean: float) -> float:
-    """Round a recall or rSum to what a table shows of it; what looks equal there ranks equal."""
+    """Round a recall or rSum as tables show it; figures that look equal there rank equal."""
     return round(mean, 1)
 
 

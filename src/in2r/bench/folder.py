@@ -1,56 +1,40 @@
-"""The folder of a grid: where everything of it lies, and how each cell stands."""
+"""The folder of a grid: where everything of it lies, and how far each cell is."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import yaml
 
+from in2r.bench.claims import Claim, Holder, claim, holder
 from in2r.bench.grid import Grid, cell_config, identity
 from in2r.bench.grid_file import expand
-from in2r.bench.leases import EXPIRES, Lease, claim, holder
-from in2r.bench.protocols import RESULT
-from in2r.bench.records import Record, read_record, read_records
+from in2r.bench.records import Records
 from in2r.config import read_yaml, to_dict
 from in2r.errors import InputError
-from in2r.files import read_json, write_json, write_text
-from in2r.form import require_form
-from in2r.runs.folder import RunFolder, changed_settings
-from in2r.runs.settings import resolve
+from in2r.files import write_text
+from in2r.runs.folder import RunFolder
+from in2r.runs.identity import changed_settings
 
-State = Literal["finished", "running", "broken", "interrupted", "open"]
-
-
-@dataclass(frozen=True)
-class Fault:
-    """Why a cell is broken."""
-
-    error: str
-    date: str
+State = Literal["finished", "running", "failed", "interrupted", "open"]
 
 
 class GridFolder:
-    """Where everything of one grid lies; the names of its parts are the attributes.
+    """Where everything of one grid lies; the names of its parts are the attributes."""
 
-    Args:
-        path: the folder.
-        expires: seconds after which a lease that is not renewed has run out.
-    """
-
-    def __init__(self, path: str | Path, expires: float = EXPIRES) -> None:
-        self.path, self.expires = Path(path), expires
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
         self.grid_file = self.path / "grid.yaml"
         self.cells = self.path / "cells"
-        self.records = self.path / "records"
+        self.records = Records(self.path / "records")
         self.logs = self.path / "logs"
         self.noise = self.path / "noise"
         self.warmups = self.path / "warmups"
-        self.leases = self.path / "leases"
-        self.broken = self.path / "broken"
+        self.claims = self.path / "claims"
+        self.failed = self.path / "failed"
 
     def require(self) -> "GridFolder":
-        """Raise `InputError` unless a grid was begun here."""
+        """Raise `InputError` unless this is the folder of a grid."""
         if not self.grid_file.is_file():
             raise InputError(f"{self.path}: not the folder of a grid (no grid.yaml); `in2r bench run` makes one")
         return self
@@ -79,7 +63,7 @@ class GridFolder:
         names = {identity(cell_config(cell)): cell.name for cell in grid.cells}
         for cell in self.grid().cells:
             name = names.get(identity(cell_config(cell)))
-            if name != cell.name and (self.run(cell.name).exists() or self.record_file(cell.name).is_file()):
+            if name != cell.name and (self.run(cell.name).exists() or cell.name in self.records):
                 become = "would be gone from the grid" if name is None else f"would be named {name}"
                 raise InputError(
                     f"{self.path}: cell {cell.name}, which was run, {become}; leave groups and labels as they are and "
@@ -87,22 +71,20 @@ class GridFolder:
                 )
 
     def require_same_settings(self, grid: Grid) -> None:
-        """Refuse a grid whose cells were run or tested otherwise than it asks for.
+        """Refuse a grid whose cells were run with other settings, or tested with other folds.
 
         Raises:
             InputError: names the cell and what differs.
         """
         for cell in grid.cells:
-            run, file, found = self.run(cell.name), self.record_file(cell.name), None
-            if file.is_file():
-                record = read_record(file)
-                require_form(record.result, RESULT, f"{file}: result")
-                found = resolve(record.settings)
-                folds = record.result["protocol"]["evaluated"]["folds"]
+            run, found = self.run(cell.name), None
+            if cell.name in self.records:
+                record = self.records[cell.name]
+                found, folds = record.config, record.result.protocol.evaluated.folds
                 if folds != grid.folds:
                     raise InputError(
                         f"{self.path}: cell {cell.name} was tested with folds {folds}, the grid asks for {grid.folds} "
-                        f"now; remove {file}, and it is tested again"
+                        f"now; remove {self.records.file(cell.name)}, and it is tested again"
                     )
             elif run.exists():
                 found = run.config()
@@ -117,51 +99,57 @@ class GridFolder:
         """Return the run folder of a cell."""
         return RunFolder(self.cells / name)
 
-    def record_file(self, name: str) -> Path:
-        """Return where the record of a finished cell lies."""
-        return self.records / f"{name}.json"
-
-    def fault_file(self, name: str) -> Path:
-        """Return where the fault of a broken cell lies."""
-        return self.broken / f"{name}.json"
-
     def log_file(self, name: str) -> Path:
         """Return where the messages of a cell's training lie."""
         return self.logs / f"{name}.log"
 
-    def claim(self, name: str) -> Lease | None:
-        """Take a cell; None when someone holds it."""
-        return claim(self.leases, name, self.expires)
+    def claim_file(self, name: str) -> Path:
+        """Return where the claim of a cell lies."""
+        return self.claims / f"{name}.json"
+
+    def claim(self, name: str) -> Claim | None:
+        """Claim a cell; None when someone holds it."""
+        return claim(self.claim_file(name))
+
+    def holder(self, name: str) -> Holder | None:
+        """Return who works on a cell; None when nobody does."""
+        return holder(self.claim_file(name))
+
+    def holder_note(self, name: str) -> str:
+        """Say who works on a cell; on another machine, which file to remove when that has ended."""
+        holder = self.holder(name)
+        if holder is None or holder.is_alive:
+            return str(holder or "nobody")
+        return f"{holder}; if it has ended, remove {self.claim_file(name)}"
 
     def state(self, name: str) -> State:
-        """Say how a cell stands."""
-        if self.record_file(name).is_file():
+        """Say how far a cell is."""
+        if name in self.records:
             return "finished"
-        if holder(self.leases, name, self.expires) is not None:
+        if self.holder(name) is not None:
             return "running"
-        if self.fault_file(name).is_file():
-            return "broken"
+        if self.failure_file(name).is_file():
+            return "failed"
         return "interrupted" if self.run(name).exists() else "open"
 
     def epochs_done(self, name: str) -> int:
-        """Return how many epochs of a cell are done; 0 where its log cannot be read, of which the cell itself tells."""
+        """Return how many epochs of a cell are done; 0 where its log cannot be read, which the cell itself reports."""
         try:
             return len(self.run(name).records())
         except InputError:
             return 0
 
-    def fault(self, name: str) -> Fault:
-        """Return why a cell is broken."""
+    def failure_file(self, name: str) -> Path:
+        """Return where it is noted why a cell failed."""
+        return self.failed / f"{name}.txt"
+
+    def failure(self, name: str) -> str:
+        """Return why a cell failed."""
         try:
-            found = read_json(self.fault_file(name))
-            return Fault(found["error"], found["date"])
-        except (InputError, KeyError, TypeError):
-            return Fault(f"not known: {self.fault_file(name)} cannot be read", "")
+            return self.failure_file(name).read_text(encoding="utf-8", errors="replace").strip()
+        except OSError as error:
+            return f"unknown: {self.failure_file(name)}: {error.strerror}"
 
-    def write_fault(self, name: str, fault: Fault) -> None:
-        """Note why a cell is broken."""
-        write_json(self.fault_file(name), {"error": fault.error, "date": fault.date})
-
-    def finished(self) -> dict[str, Record]:
-        """Return the records of all finished cells."""
-        return read_records(self.records)
+    def write_failure(self, name: str, error: str) -> None:
+        """Note why a cell failed."""
+        write_text(self.failure_file(name), f"{error}\n")

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from in2r.config import merge, preset_file, presets, read_yaml, to_dict
+from in2r.config import deciding, merge
 from in2r.errors import InputError, near
-from in2r.runs.folder import MOVABLE
+from in2r.runs.presets import on_preset
 from in2r.runs.settings import RunConfig, resolve
 
 
@@ -34,14 +34,14 @@ class PaperRows:
 
 @dataclass(frozen=True)
 class Group:
-    """One question: rows to compare."""
+    """Rows to compare with each other."""
 
     name: str
     title: str
     axes: tuple[str, ...]
     rows: tuple[Row, ...]
     baseline: str | None
-    """label on the first axis: differences are taken to the row that has it, and agrees on all other axes"""
+    """label on the first axis of the rows that are subtracted from the others"""
     paper: PaperRows | None
 
 
@@ -64,7 +64,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Grid:
-    """All cells in the order in which they are wanted, and the groups that they answer."""
+    """All cells in order of priority, and the groups that they belong to."""
 
     title: str
     groups: tuple[Group, ...]
@@ -82,30 +82,14 @@ class Grid:
 
 
 def cell_config(cell: Cell) -> RunConfig:
-    """Resolve a cell's settings; a ratio without an index file stands for one that is to be drawn with the seed."""
-    settings = resolve_preset(cell.settings)
+    """Resolve a cell's settings; `noise.index` is "drawn" where a ratio is given without a file."""
+    settings = on_preset(cell.settings)
     noise = settings.get("noise")
     if isinstance(noise, Mapping) and noise.get("ratio") and not noise.get("index"):
         settings = merge(settings, {"noise": {"index": "drawn", "level": noise.get("level") or "caption"}})
     return resolve(settings)
 
 
-def resolve_preset(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Lay settings on the preset that they name."""
-    name = settings.get("preset")
-    rest = {key: value for key, value in settings.items() if key != "preset"}
-    if name is None:
-        return rest
-    if name not in presets():
-        raise InputError(f"`preset` must be one of {', '.join(presets())}, got {name!r}")
-    return merge(read_yaml(preset_file(name)), rest)
-
-
 def identity(config: RunConfig) -> str:
-    """Return what tells two cells apart: all settings but where things lie and how the run is kept."""
-    values = to_dict(config)
-    for name in MOVABLE:
-        section, key = name.split(".")
-        if name not in ("data.path", "noise.index"):
-            values[section].pop(key, None)
-    return json.dumps(values, sort_keys=True)
+    """Return what tells two cells apart: all settings but on what they compute and how the run is kept."""
+    return json.dumps(deciding(config, "learning", "main phase", "place"), sort_keys=True)

@@ -1,6 +1,6 @@
-"""A grid file: it says what a group asks, by its axes and their points, and which seeds train each row.
+"""From a grid file to a grid: the rows of each group by its axes and their points, and the cells by the seeds.
 
-Rows that come to the same settings are one cell, in whatever groups they stand.
+Rows with the same settings are one cell, whatever groups they are in.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ PAPER_KEYS = ("dataset", "noise", "rows")
 
 
 def read_grid(file: str | Path, overrides: Iterable[str] = ()) -> dict[str, Any]:
-    """Read a grid file or a shipped grid by name, with `key=value` laid on the settings of every cell.
+    """Read a grid file, or a grid of the package by its name, with `key=value` over the settings of every cell.
 
     Raises:
         InputError: no such file or grid, or not a mapping with `groups`.
@@ -35,9 +35,7 @@ def read_grid(file: str | Path, overrides: Iterable[str] = ()) -> dict[str, Any]
     if not path.is_file() and path.name == str(file):
         path = _GRIDS / f"{file}.yaml" if str(file) in shipped_grids() else path
     if not path.is_file():
-        raise InputError(
-            f"{file}: neither a file nor a grid that comes with the package ({', '.join(shipped_grids())})"
-        )
+        raise InputError(f"{file}: neither a file nor a grid of the package ({', '.join(shipped_grids())})")
     values = read_yaml(path)
     settings = values.get("settings") or {}
     if not isinstance(settings, Mapping):
@@ -46,7 +44,7 @@ def read_grid(file: str | Path, overrides: Iterable[str] = ()) -> dict[str, Any]
 
 
 def shipped_grids() -> list[str]:
-    """Return the names of the grids that come with the package."""
+    """Return the names of the grids of the package."""
     return sorted(path.stem for path in _GRIDS.glob("*.yaml"))
 
 
@@ -127,7 +125,7 @@ def _enter(cell: Cell, cells: dict[str, Cell], by_settings: dict[str, str], plac
             cells[known] = Cell(known, cell.seed, cell.priority, cells[known].settings)
         return known
     if cell.name in cells:
-        raise InputError(f"{place}: two cells would be named {cell.name}; name the group or the points otherwise")
+        raise InputError(f"{place}: two cells would be named {cell.name}; give the group or the points other names")
     cells[cell.name] = cell
     by_settings[key] = cell.name
     return cell.name
@@ -150,15 +148,15 @@ def _points(axis: str, found: Any, place: str) -> dict[str, Mapping[str, Any]]:
     if len(points) < len(named):
         labels = [label for label, _ in named]
         twice = next(label for label in labels if labels.count(label) > 1)
-        raise InputError(f"{place}: {twice} stands twice")
+        raise InputError(f"{place}: {twice} is there twice")
     return points
 
 
 def _label(value: Any, place: str) -> str:
-    """Write a value as it stands in the file.
+    """Write a value as the file has it.
 
     Raises:
-        InputError: what YAML takes for something else than text or a number.
+        InputError: YAML reads the value as something else than text or a number.
     """
     if isinstance(value, float):
         return f"{value:g}" if float(f"{value:g}") == value else repr(value)
@@ -181,7 +179,7 @@ def _lay(below: Mapping[str, Any], above: Any, place: str) -> dict[str, Any]:
 def _with_seed(settings: Mapping[str, Any], seed: int, place: str) -> dict[str, Any]:
     train = settings.get("train")
     if isinstance(train, Mapping) and "seed" in train:
-        raise InputError(f"{place}: train.seed has no place in settings; a grid names its `seeds`")
+        raise InputError(f"{place}: train.seed cannot be a setting of a grid; give `seeds`")
     return _lay(settings, {"train": {"seed": seed}}, place)
 
 

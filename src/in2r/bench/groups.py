@@ -6,23 +6,21 @@ from pathlib import Path
 
 from in2r.bench.folder import GridFolder
 from in2r.bench.grid import Cell, Grid, Group, Row, cell_config
-from in2r.bench.protocols import RESULT
 from in2r.bench.records import Record, require_settings
 from in2r.errors import InputError
-from in2r.form import require_form
 from in2r.runs.settings import RunConfig
 
 
 @dataclass(frozen=True)
 class GroupRecords:
-    """A group, its settings, and the records that are there; each is whole, and of its cell and settings."""
+    """A group, its settings, and the records that are there; each is of its cell and settings."""
 
     group: Group
     records: Mapping[str, Record]
     """name of a cell → its record; cells that are not finished are missing"""
     configs: Mapping[str, RunConfig]
     """name of a cell, finished or not → its settings"""
-    strangers: tuple[str, ...]
+    unknown: tuple[str, ...]
     """records in the grid's folder that are of no cell of the grid"""
 
     @property
@@ -50,14 +48,14 @@ def read_group_records(folder: str | Path, names: Iterable[str] = ()) -> list[Gr
         InputError: not a grid folder, no such group, or a record of a group that is damaged or not of its settings.
     """
     grid = GridFolder(folder)
-    return group_records(grid.grid(), grid.finished(), names)
+    return group_records(grid.grid(), grid.records, names)
 
 
 def group_records(grid: Grid, records: Mapping[str, Record], names: Iterable[str] = ()) -> list[GroupRecords]:
-    """Set the records of a grid beside its groups; see `read_group_records`."""
+    """Put the records of a grid into its groups; see `read_group_records`."""
     wanted = list(names)
     cells = {cell.name: cell for cell in grid.cells}
-    strangers = tuple(sorted(records.keys() - cells.keys()))
+    unknown = tuple(sorted(records.keys() - cells.keys()))
     found = []
     for group in grid.named(wanted) if wanted else grid.groups:
         own = sorted({cell for row in group.rows for cell in row.cells.values()})
@@ -65,21 +63,15 @@ def group_records(grid: Grid, records: Mapping[str, Record], names: Iterable[str
         measured = {name: records[name] for name in own if name in records}
         for name, record in measured.items():
             _require_record(record, cells[name], configs[name])
-        found.append(GroupRecords(group, measured, configs, strangers))
+        found.append(GroupRecords(group, measured, configs, unknown))
     return found
 
 
 def _require_record(record: Record, cell: Cell, config: RunConfig) -> None:
-    """Refuse a record of another cell or other settings, a damaged one, and one of an unfinished run."""
+    """Refuse a record of another cell or other settings, and one of an unfinished run."""
     place = f"record {cell.name}"
     if (record.name, record.seed) != (cell.name, cell.seed):
         raise InputError(f"{place}: is of cell {record.name}, seed {record.seed}; the grid has seed {cell.seed} here")
-    require_form(record.settings, {str: {str: object}}, f"{place}: settings")
-    require_form(record.result, RESULT, f"{place}: result")
-    require_form(record.epochs, [{"seconds": float}], f"{place}: epochs")
-    rows, protocol = record.result["rows"], record.result["protocol"]
-    if len(rows) != 3:
-        raise InputError(f"{place}: result.rows: expected A, B and ensemble, got {', '.join(rows)}")
     require_settings(record, config)
-    if not protocol["finished"]:
-        raise InputError(f"{place}: of an unfinished run ({protocol['epochs_done']} epochs)")
+    if not record.result.protocol.finished:
+        raise InputError(f"{place}: of an unfinished run ({record.result.protocol.epochs_done} epochs)")

@@ -1,14 +1,14 @@
-"""The lines under a table: where it comes from, what its figures are and on which machine they were measured."""
+"""The lines under a table: where it comes from, what its figures are, on which machine they were measured."""
 
 from collections.abc import Iterable, Sequence
 
 from in2r.bench.compare import Line, Run
-from in2r.bench.records import Cotraining
+from in2r.bench.records import MainPhase
 from in2r.bench.tables import Table
 
 
 def notes(table: Table, command: str) -> list[str]:
-    """Return what must be known to read a table.
+    """Return what a reader of a table must know.
 
     Args:
         table: the table.
@@ -17,12 +17,12 @@ def notes(table: Table, command: str) -> list[str]:
     lines = [line for block in table.blocks for line in block.lines]
     if not table.is_measured:
         cells = sum(len(line.cells) for line in lines)
-        return [f"Nothing is measured yet, of {cells} runs; `in2r bench run` makes them.", *_strangers(table)]
+        return [f"None of {cells} runs is finished yet; `in2r bench run` trains them.", *_unknown(table)]
     found = [f"Made by `{command}` from {_extent(lines)}.", *_machines([run for line in lines for run in _runs(line)])]
     found.append(
-        "rSum: the sum of the six recalls in percent, of both networks' ensemble; mean ± sample standard deviation "
-        "over the seeds. Single network: the mean of A and B. Bold: the best of a column among the rows of a block "
-        "that have all its seeds."
+        "rSum: the sum of the six recalls in percent, of the networks' ensemble; mean ± sample standard deviation over "
+        "the seeds. Single network: the mean of the networks, each alone. Bold: the best of a column among the rows of "
+        "a block that have all its seeds."
     )
     chance = sorted(
         {run.figures["chance_rsum"] for line in lines for run in _runs(line) if "chance_rsum" in run.figures}
@@ -40,34 +40,34 @@ def notes(table: Table, command: str) -> list[str]:
             "In brackets: means over fewer seeds than other rows have; compare such rows by paired differences only."
         )
     found += [
-        f"¶ {'; '.join(names)}: in {figures} epochs of co-training the pairs formed one group, and a network went on "
-        "with the warm-up loss on all of them."
-        for figures, names in by_one_group((", ".join(line.labels), line.cotraining) for line in lines).items()
+        f"¶ {'; '.join(names)}: in {figures} epochs of the main phase the losses formed one group, and a network "
+        "trained on all pairs with the warm-up loss."
+        for figures, names in by_one_group((", ".join(line.labels), line.main_phase) for line in lines).items()
     ]
     if any(any(line.values("epoch_is_of_warmup").values()) for line in lines):
         found.append(
-            "Epoch: the one that dev selected, by seed; w: it is one of the warm-up, nothing later was better."
+            "Epoch: the one that dev selected, by seed; w: one of the warm-up, so that no later one was better."
         )
-    return found + _paper(lines) + _strangers(table)
+    return found + _paper(lines) + _unknown(table)
 
 
-def by_one_group(found: Iterable[tuple[str, Cotraining]]) -> dict[str, list[str]]:
-    """Put together what had one group of pairs in equally many epochs: these as text ("3 of 8") → the names.
+def by_one_group(found: Iterable[tuple[str, MainPhase]]) -> dict[str, list[str]]:
+    """Return the names by how many of their epochs had one group of losses, as text ("3 of 8").
 
     Args:
-        found: name and course of each; those that had two groups in all epochs are left out.
+        found: name and main phase of each; those whose losses never formed one group are left out.
     """
     names: dict[str, list[str]] = {}
-    for name, course in found:
-        if course.one_group:
-            names.setdefault(str(course), []).append(name)
+    for name, phase in found:
+        if phase.one_group:
+            names.setdefault(str(phase), []).append(name)
     return names
 
 
-def _strangers(table: Table) -> list[str]:
-    if not table.strangers:
+def _unknown(table: Table) -> list[str]:
+    if not table.unknown:
         return []
-    return [f"Left out, of no cell of the grid: records {', '.join(table.strangers)}."]
+    return [f"Not used, since they are of no cell of the grid: records {', '.join(table.unknown)}."]
 
 
 def _runs(line: Line) -> list[Run]:
@@ -79,8 +79,8 @@ def _extent(lines: Sequence[Line]) -> str:
     runs = [run for line in lines for run in _runs(line)]
     wanted = sum(len(line.cells) for line in lines)
     seeds = sorted({seed for line in lines for seed in line.runs})
-    data = _distinct(run.protocol["data"]["path"] for run in runs)
-    days = sorted(day for run in runs for day in (run.protocol["trained"]["created"][:10], run.protocol["date"][:10]))
+    data = _distinct(run.protocol.data.path for run in runs)
+    days = sorted(day for run in runs for day in (run.protocol.trained.created[:10], run.protocol.date[:10]))
     when = days[0] if days[0] == days[-1] else f"{days[0]} to {days[-1]}"
     many = f"seeds {', '.join(map(str, seeds))}" if len(seeds) > 1 else f"seed {seeds[0]}"
     return f"{len(runs)} of {wanted} runs, {many}, on {data}, {when}"
@@ -88,12 +88,10 @@ def _extent(lines: Sequence[Line]) -> str:
 
 def _machines(runs: Sequence[Run]) -> list[str]:
     """Say where the runs were trained, as far as their records tell."""
-    trained = [run.protocol["trained"] for run in runs]
-    devices = _distinct(
-        f"{entry['device_name'] or entry['device']}, CPU threads: {entry['threads']}" for entry in trained
-    )
-    names = list(dict.fromkeys(name for entry in trained for name in entry["versions"]))
-    versions = (f"{name} {_distinct(entry['versions'].get(name, 'unknown') for entry in trained)}" for name in names)
+    trained = [run.protocol.trained for run in runs]
+    devices = _distinct(f"{entry.device_name or entry.device}, CPU threads: {entry.threads}" for entry in trained)
+    names = list(dict.fromkeys(name for entry in trained for name in entry.versions))
+    versions = (f"{name} {_distinct(entry.versions.get(name, 'unknown') for entry in trained)}" for name in names)
     return [f"Trained on: {devices}; {', '.join(versions)}."]
 
 
@@ -118,7 +116,7 @@ def _paper(lines: Sequence[Line]) -> list[str]:
         "schedule are its own, so compare the order of rows, not the size. Sum of the six recalls where it prints them."
     ]
     return found + [
-        f"‡ {figure.method}: the paper prints {figure.printed:.1f}, but the recalls beside it sum to {figure.rsum:.1f}."
+        f"‡ {figure.method}: the paper prints {figure.printed:.1f}, but its recalls sum to {figure.rsum:.1f}."
         for figure in figures.values()
         if figure.disagrees
     ]

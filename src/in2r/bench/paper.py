@@ -1,4 +1,4 @@
-"""The paper's own figures: quoted beside ours, never ranked with them."""
+"""The paper's own figures: shown beside ours, never ranked with them."""
 
 import csv
 from collections.abc import Iterable, Mapping

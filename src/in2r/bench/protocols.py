@@ -1,119 +1,178 @@
-"""What a record must hold, and what must be equal before two figures may be compared."""
+"""What a result says of how it was measured, and what must be equal before two figures may be compared."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-NOISE = {"level": str, "nominal": (float, None), "realised": float, "sha256": str}
-_RECALLS = {f"{way}_r{k}": float for way in ("i2t", "t2i") for k in (1, 5, 10)}
-RESULT = {
-    "chance?": {"rsum": float},  # an older in2r had no word of it
-    "rows": {name: {**_RECALLS, "rsum": float, str: float} for name in ("A", "B", "ensemble")},
-    "protocol": {
-        "data": {
-            **dict.fromkeys(("path", "fingerprint", "fingerprint_in_training", "captions_as", "dev_rule"), str),
-            "caption_vectors": (str, None),
-        },
-        "noise": (NOISE, None),
-        "forced?": {"training": [str], "now": [str]},  # an older in2r had no word of it
-        "changed_settings?": [str],
-        "finished": bool,
-        "epochs_done": int,
-        "steps_per_network": {"A": int, "B": int},
-        "selection": {"rule": str, "epoch": int},
-        "trained": {
-            "created": str, "versions": {str: str}, "device": str, "device_name": (str, None), "threads": int,
-        },
-        "date": str,
-        "evaluated": {
-            "split": str, "images": int, "captions": int, "folds": int, "tie_rule": str,
-            "duplicates?": {"counted_as": str, "images": int, "captions": int},
-        },
-    },
-}  # fmt: skip
-"""The form of a result, as far as tables and figures read it; see `form.require_form`."""
+
+@dataclass(frozen=True)
+class Noise:
+    """The injected mismatches."""
+
+    level: str
+    nominal: float | None
+    """the ratio that the index was drawn for, in [0, 1]; None = the file does not say"""
+    realised: float
+    sha256: str
+    oracle: bool = False
+    """the run was trained on the truly matching pairs only"""
+    hide_original: bool = False
+    """the run found nothing of a query's original image in the memory"""
 
 
-def shared_protocol(protocol: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what runs of any seed must agree in: noise, candidates, selection, data, as plain values.
+@dataclass(frozen=True)
+class Data:
+    """The data, and how captions were given."""
 
-    Args:
-        protocol: as a result has it. The steps, the method and its settings are what is compared; they are left out.
-    """
-    noise, data, evaluated = protocol["noise"], protocol["data"], protocol["evaluated"]
-    ratio = None if noise is None else noise["nominal"]
-    if noise is not None and ratio is None:  # an index file that does not say what it was drawn for
-        ratio = round(noise["realised"], 2)
-    return {
-        "noise_level": None if noise is None else noise["level"],
-        "noise_ratio": ratio,
-        **{name: evaluated[name] for name in ("split", "images", "captions", "folds", "tie_rule")},
-        # an older in2r knew one way of counting only
-        "duplicates": evaluated.get("duplicates", {"counted_as": "wrong"})["counted_as"],
-        "selection": protocol["selection"]["rule"],
-        **{
-            name: data[name]
-            for name in ("fingerprint", "fingerprint_in_training", "captions_as", "caption_vectors", "dev_rule")
-        },
-    }
+    path: str
+    fingerprint: str
+    fingerprint_in_training: str
+    captions_as: str
+    caption_vectors: str | None
+    dev_rule: str
 
 
-def forced(protocol: Mapping[str, Any]) -> list[str]:
-    """Return in spite of which changes of data or settings a run was trained or tested."""
-    found = protocol.get("forced", {})
-    return [change for changes in found.values() for change in changes]
+@dataclass(frozen=True)
+class Selection:
+    """How the epoch was selected, and which one it is."""
+
+    rule: str
+    epoch: int
 
 
-def seed_noise(protocol: Mapping[str, Any]) -> tuple[str, float] | None:
-    """Return the hash and the realised ratio of a run's noise index, which runs of one seed must agree in."""
-    noise = protocol["noise"]
-    return None if noise is None else (noise["sha256"], noise["realised"])
+@dataclass(frozen=True)
+class Trained:
+    """When and on what a run was trained."""
+
+    created: str
+    versions: dict[str, str]
+    device: str
+    device_name: str | None
+    threads: int
 
 
-def agree(some: Mapping[int, Any], others: Mapping[int, Any]) -> bool:
-    """Say whether two mappings from seed to protocol say nothing different of any seed, and are alike over seeds.
+@dataclass(frozen=True)
+class Duplicates:
+    """How many test items have an identical copy elsewhere, and what a copy of the right item counts as."""
+
+    counted_as: str = "wrong"
+    """right, or wrong as in the literature: the only way that an older in2r had"""
+    images: int = 0
+    captions: int = 0
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """What a run was tested on."""
+
+    split: str
+    images: int
+    captions: int
+    folds: int
+    tie_rule: str
+    duplicates: Duplicates = Duplicates()
+
+
+@dataclass(frozen=True)
+class Forced:
+    """Changes of data or settings in spite of which a run was trained, or tested."""
+
+    training: tuple[str, ...] = ()
+    now: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """The part of a result's `protocol` that tables and figures read."""
+
+    data: Data
+    noise: Noise | None
+    finished: bool
+    epochs_done: int
+    steps_per_network: dict[str, int]
+    selection: Selection
+    trained: Trained
+    date: str
+    evaluated: Evaluated
+    forced: Forced = Forced()
+    changed_settings: tuple[str, ...] = ()
+
+    @property
+    def was_forced(self) -> bool:
+        """Whether the run was trained or tested in spite of changed data or settings."""
+        return bool(self.forced.training or self.forced.now)
+
+    @property
+    def seed_noise(self) -> tuple[str, float] | None:
+        """The hash and the realised ratio of the noise index, which runs of one seed must agree in."""
+        return None if self.noise is None else (self.noise.sha256, self.noise.realised)
+
+    def shared(self) -> dict[str, Any]:
+        """Return what runs of any seed must agree in: noise, candidates, selection, data, as plain values.
+
+        The steps, the method and its settings are what is compared; they do not count.
+        """
+        noise, data, evaluated = self.noise, self.data, self.evaluated
+        ratio = None if noise is None else noise.nominal
+        if noise is not None and ratio is None:
+            ratio = round(noise.realised, 2)
+        return {
+            "noise_level": None if noise is None else noise.level,
+            "noise_ratio": ratio,
+            **{name: getattr(evaluated, name) for name in ("split", "images", "captions", "folds", "tie_rule")},
+            "duplicates": evaluated.duplicates.counted_as,
+            "selection": self.selection.rule,
+            **{
+                name: getattr(data, name)
+                for name in ("fingerprint", "fingerprint_in_training", "captions_as", "caption_vectors", "dev_rule")
+            },
+        }
+
+
+def agree(some: Mapping[int, Protocol], others: Mapping[int, Protocol]) -> bool:
+    """Say whether runs were measured alike: in what all seeds share, and in the noise index of each common seed.
 
     Args:
         some: seed → the protocol of a run.
         others: the same of other runs.
     """
-    shared = [shared_protocol(protocol) for protocol in (*some.values(), *others.values())]
+    shared = [protocol.shared() for protocol in (*some.values(), *others.values())]
     seeds = some.keys() & others.keys()
     return all(entry == shared[0] for entry in shared) and all(
-        seed_noise(some[seed]) == seed_noise(others[seed]) for seed in seeds
+        some[seed].seed_noise == others[seed].seed_noise for seed in seeds
     )
 
 
-def describe(protocols: Mapping[int, Mapping[str, Any]]) -> str:
-    """Say in a line what runs of one protocol have in common, with the index of every seed."""
+def describe(protocols: Mapping[int, Protocol]) -> str:
+    """Say in a line what runs of one protocol have in common, with the noise index of every seed."""
     seeds = sorted(protocols)
     first = protocols[seeds[0]]
-    shared = shared_protocol(first)
-    folds = "all at once" if shared["folds"] == 1 else f"mean of {shared['folds']} folds"
-    vectors = f" ({shared['caption_vectors']})" if shared["caption_vectors"] else ""
-    trained = shared["fingerprint_in_training"]
-    copies = ", copies of the right item count as right" if shared["duplicates"] == "right" else ""
-    other = "" if trained == shared["fingerprint"] else f", TRAINED ON OTHER DATA {trained[:12]}"
+    data, evaluated = first.data, first.evaluated
+    folds = "all at once" if evaluated.folds == 1 else f"mean of {evaluated.folds} folds"
+    vectors = f" ({data.caption_vectors})" if data.caption_vectors else ""
+    trained = data.fingerprint_in_training
+    copies = ", copies of the right item count as right" if evaluated.duplicates.counted_as == "right" else ""
+    other = "" if trained == data.fingerprint else f", TRAINED ON OTHER DATA {trained[:12]}"
     return "; ".join(
         [
             _noise({seed: protocols[seed] for seed in seeds}),
-            f"{shared['split']} split, {shared['images']:,} images, {shared['captions']:,} captions, {folds}{copies}",
-            f"data {first['data']['path']} {shared['fingerprint'][:12]}{other}",
-            f"captions as {shared['captions_as']}{vectors}",
-            f"dev rule {shared['dev_rule']}",
-            f"selection: {shared['selection'].replace(';', ',')}",
+            f"{evaluated.split} split, {evaluated.images:,} images, {evaluated.captions:,} captions, {folds}{copies}",
+            f"data {data.path} {data.fingerprint[:12]}{other}",
+            f"captions as {data.captions_as}{vectors}",
+            f"dev rule {data.dev_rule}",
+            f"selection: {first.selection.rule.replace(';', ',')}",
         ]
     )
 
 
-def _noise(protocols: Mapping[int, Mapping[str, Any]]) -> str:
-    found = {seed: protocol["noise"] for seed, protocol in protocols.items()}
-    first = next(iter(found.values()))
-    if first is None:
+def _noise(protocols: Mapping[int, Protocol]) -> str:
+    found = {seed: protocol.noise for seed, protocol in protocols.items() if protocol.noise is not None}
+    if not found:
         return "no injected noise"
-    ratio = shared_protocol(next(iter(protocols.values())))["noise_ratio"]
-    index = ", ".join(f"{noise['sha256'][:12]} (seed {seed})" for seed, noise in found.items())
-    realised = _range(noise["realised"] for noise in found.values())
-    return f"{first['level']}-level noise {ratio:g} (realised {realised}), index {index}"
+    first = next(iter(protocols.values())).shared()
+    index = ", ".join(f"{noise.sha256[:12]} (seed {seed})" for seed, noise in found.items())
+    realised = _range(noise.realised for noise in found.values())
+    return f"{first['noise_level']}-level noise {first['noise_ratio']:g} (realised {realised}), index {index}"
 
 
 def _range(values: Iterable[float]) -> str:

@@ -10,7 +10,6 @@ from typing import Any
 
 from in2r.bench.compare import RSUM, SINGLE, Block, Line, Run
 from in2r.bench.notes import notes
-from in2r.bench.protocols import forced, seed_noise, shared_protocol
 from in2r.bench.sheets import Sheet, Text, heading_lines, sheets
 from in2r.bench.tables import Table
 
@@ -18,7 +17,7 @@ _LATEX = {
     **{sign: f"\\{sign}" for sign in "&%$#_{}"},
     **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}"},
     **{">": r"\textgreater{}", "±": r"$\pm$", "†": r"\dag{}", "‡": r"\ddag{}", "²": r"\textsuperscript{2}"},
-    **{"§": r"\S{}", "[": "{}[", "*": "{}*"},  # right after \\ or a rule, LaTeX takes these two for an option of it
+    **{"§": r"\S{}", "[": "{}[", "*": "{}*"},  # right after \\ or a rule, LaTeX reads these two as an option
     **{"λ": r"$\lambda$", "γ": r"$\gamma$", "τ": r"$\tau$", "∞": r"$\infty$"},
 }
 
@@ -29,7 +28,7 @@ def render(tables: Sequence[Table], form: str, command: str) -> str:
     Args:
         tables: what to show.
         form: md, latex, json or csv.
-        command: what made them, for the notes.
+        command: the command that makes them, for the notes.
     """
     if form == "csv":
         return to_csv(tables)
@@ -56,7 +55,7 @@ def _markdown_sheet(sheet: Sheet) -> str:
 
 def _mark(cell: Text) -> str:
     text = _markdown(cell.text)
-    return f"**{text}**" if cell.best else f"*{text}*" if cell.apart else text
+    return f"**{text}**" if cell.best else f"*{text}*" if cell.unrankable else text
 
 
 def _markdown(text: str) -> str:
@@ -95,7 +94,7 @@ def _latex_heading(text: str, side: str) -> str:
 
 def _latex_cell(cell: Text) -> str:
     text = _latex(cell.text)
-    return rf"\textbf{{{text}}}" if cell.best else rf"\textit{{{text}}}" if cell.apart else text
+    return rf"\textbf{{{text}}}" if cell.best else rf"\textit{{{text}}}" if cell.unrankable else text
 
 
 def _latex(text: str) -> str:
@@ -104,7 +103,7 @@ def _latex(text: str) -> str:
 
 
 def to_json(tables: Sequence[Table], command: str) -> str:
-    """Return everything that is known of each table."""
+    """Return each table with all its figures, protocols and notes."""
     found = []
     for table in tables:
         values = asdict(table)
@@ -169,14 +168,14 @@ def _csv_against(block: Block, line: Line, run: Run, seed: int) -> dict[str, Any
 
 
 def _csv_protocol(run: Run) -> dict[str, Any]:
-    trained, noise = run.protocol["trained"], seed_noise(run.protocol)
-    sha256, realised = (None, None) if noise is None else noise
+    protocol, trained = run.protocol, run.protocol.trained
+    sha256, realised = protocol.seed_noise or (None, None)
     return {
-        **shared_protocol(run.protocol),
+        **protocol.shared(),
         "noise_realised": realised,
         "noise_sha256": sha256,
-        "forced": "; ".join(forced(run.protocol)),
-        "tested": run.protocol["date"],
-        **{name: trained[name] for name in ("created", "device", "device_name", "threads")},
-        **{f"version_{name}": version for name, version in trained["versions"].items()},
+        "forced": "; ".join((*protocol.forced.training, *protocol.forced.now)),
+        "tested": protocol.date,
+        **{name: getattr(trained, name) for name in ("created", "device", "device_name", "threads")},
+        **{f"version_{name}": version for name, version in trained.versions.items()},
     }

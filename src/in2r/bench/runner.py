@@ -1,78 +1,80 @@
-"""The runner: claims cells in order of priority and has each worked on by a process of its own.
+"""The runner: claims cells in order of priority and starts a process for each.
 
-Several runners, on several machines that share the folder, may work on one grid: each cell is claimed by a lease.
+Several runners may work on one grid, on one machine or on several that share the folder.
 """
 
 import math
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Container
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
-from in2r.bench.cell import BROKEN, IN_USE, STOPPED, Where, start
-from in2r.bench.folder import Fault, GridFolder
-from in2r.bench.grid import Cell, Grid, cell_config
-from in2r.bench.leases import Lease
+from in2r.bench.cell import FAILED, STOPPED, Placement, start
+from in2r.bench.claims import Claim
+from in2r.bench.folder import GridFolder
+from in2r.bench.grid import Cell, cell_config
 from in2r.bench.warmups import warmup_epochs, warmup_key
 from in2r.errors import InputError
 from in2r.training.interrupts import Interrupts, deferred_interrupts
 
 POLL, LOOK = 0.5, 5.0
-"""Seconds between two looks at the own cells, and at those of others."""
-TRIES = 3
-"""Times that a runner begins a cell which ends without a word, before it counts as broken."""
-STRIKES = 3
-"""Cells in a row that break before their first epoch, after which a runner stops: the fault is not theirs."""
+"""Seconds between two looks at the own cells, and at those of other runners."""
+LIMIT = 3
+"""Cells in a row that fail before their first epoch, after which a runner stops: the cause is not in the cells."""
 
-Told = Callable[[str, str], None]
-"""is told a cell's name and what became of it: begun, or its state afterwards"""
+Report = Callable[[str, str], None]
+"""is called with a cell's name and what became of it: started, or its state afterwards"""
 
 
 @dataclass
 class _Job:
     cell: Cell
-    lease: Lease
+    claim: Claim
     process: "subprocess.Popen[bytes]"
+
+    def end(self) -> None:
+        """Wait until the process has ended, then give the cell back."""
+        self.process.wait()
+        if self.process.stdin is not None:
+            self.process.stdin.close()  # not before: the end of its input would ask the process a second time to stop
+        self.claim.release()
 
 
 class Runner:
-    """Works on the cells of a grid until none is left that it could take.
+    """Works on cells of a grid until none is left that it could take.
 
     Args:
         folder: the grid's folder.
-        where: where data and devices are.
-        jobs: cells at the same time.
-        passed_over: cells that are not to be begun here.
-        told: hears what becomes of each cell.
-        tick: called at every look at the cells.
+        cells: the cells to work on, in their order.
+        place: where data and devices are.
+        jobs: how many cells are worked on at the same time.
+        report: hears what becomes of each cell.
+        tick: is called at every look at the cells.
     """
 
     def __init__(
         self,
         folder: GridFolder,
-        where: Where,
+        cells: Sequence[Cell],
+        place: Placement,
         jobs: int,
-        passed_over: Container[str],
-        told: Told,
+        report: Report,
         tick: Callable[[], None],
     ) -> None:
-        self.folder, self.where, self.jobs, self.told, self.tick = folder, where, jobs, told, tick
-        self.grid: Grid = folder.grid()
-        self.cells = [cell for cell in self.grid.cells if cell.name not in passed_over]
-        self.keys = {cell.name: warmup_key(cell_config(cell)) for cell in self.cells}
+        self.folder, self.cells, self.place, self.jobs = folder, cells, place, jobs
+        self.report, self.tick = report, tick
+        self.folds = folder.grid().folds
+        self.keys = {cell.name: warmup_key(cell_config(cell)) for cell in cells}
         self._running: list[_Job] = []
-        self._tries: dict[str, int] = {}
-        self._not_before: dict[str, float] = {}
-        self._strikes = 0
+        self._failures = 0
 
     def run(self) -> bool:
-        """Work until nothing is left to do; False where a cell is broken.
+        """Work until nothing is left to do; return whether all cells are finished.
 
         Raises:
-            InputError: cell after cell breaks before its first epoch.
-            KeyboardInterrupt: after ^C; the cells under way have saved what they did.
+            InputError: cell after cell fails before its first epoch.
+            KeyboardInterrupt: after ^C; the cells that were running have saved their work.
         """
         with deferred_interrupts() as interrupts:
             try:
@@ -82,65 +84,59 @@ class Runner:
         return all(self.folder.state(cell.name) == "finished" for cell in self.cells)
 
     def _work(self, interrupts: Interrupts) -> None:
-        looked = renewed = -math.inf
+        looked = -math.inf
         while interrupts.asked is None:
-            now = time.monotonic()
-            if now - renewed >= self.folder.expires / 4:  # a process that still starts does not do it itself
-                for job in self._running:
-                    job.lease.renew()
-                renewed = now
-            if self._collect() or now - looked >= LOOK:
-                waiting = self._fill()
-                looked = now
-                if not self._running and not waiting:
+            if self._collect() or time.monotonic() - looked >= LOOK:
+                must_wait = self._fill()
+                looked = time.monotonic()
+                if not self._running and not must_wait:
                     return
             self.tick()
             time.sleep(POLL)
 
     def _fill(self) -> bool:
-        """Begin what can be begun; say whether cells are left that others work on, or that wait for a warm-up."""
-        if self._strikes >= STRIKES:
+        """Start what can be started; return whether there is something to wait for.
+
+        That is a cell that another runner works on, or one that waits for its warm-up. A cell that another machine
+        claimed is not waited for: nobody here can know whether its process runs.
+        """
+        if self._failures >= LIMIT:
             raise InputError(
-                f"{self.folder.path}: {STRIKES} cells in a row broke before their first epoch; `in2r bench status "
-                f"{self.folder.path}` says why, `--retry` begins them again"
+                f"{self.folder.path}: {LIMIT} cells in a row failed before their first epoch; `in2r bench status "
+                f"{self.folder.path}` says why, `--retry` starts them again"
             )
-        own = {job.cell.name for job in self._running}  # whatever their leases say: a machine that slept was late
-        cells = self.cells
-        states = {cell.name: "running" if cell.name in own else self.folder.state(cell.name) for cell in cells}
-        # what was begun comes first, then by priority
-        left = [cell for state in ("interrupted", "open") for cell in cells if states[cell.name] == state]
-        busy = {self.keys[cell.name] for cell in cells if states[cell.name] == "running" and self._warms(cell)}
+        states = {cell.name: self.folder.state(cell.name) for cell in self.cells}
+        alive = [cell for cell in self.cells if states[cell.name] == "running" and self._is_alive(cell)]
+        busy = {self.keys[cell.name] for cell in alive if self.folder.epochs_done(cell.name) < warmup_epochs(cell)}
+        # interrupted cells come first, then by priority
+        left = [cell for state in ("interrupted", "open") for cell in self.cells if states[cell.name] == state]
         for cell in left:
             if len(self._running) >= self.jobs:
                 break
             key = self.keys[cell.name]
             if key is not None and key in busy and not self.folder.run(cell.name).exists():
-                continue  # another cell trains the same warm-up: it will be taken over
-            if time.monotonic() < self._not_before.get(cell.name, 0):
-                continue
-            if self._begin(cell) and warmup_epochs(cell):
+                continue  # another cell trains the same warm-up, which this one will take over
+            if self._start(cell) and warmup_epochs(cell):
                 busy.add(key)
-        return bool(left) or "running" in states.values()
+        return bool(left or alive)
 
-    def _warms(self, cell: Cell) -> bool:
-        """Say whether a running cell trains a warm-up that others can take over."""
-        return self.folder.epochs_done(cell.name) < warmup_epochs(cell)
+    def _is_alive(self, cell: Cell) -> bool:
+        holder = self.folder.holder(cell.name)
+        return holder is not None and holder.is_alive
 
-    def _begin(self, cell: Cell) -> bool:
-        lease = self.folder.claim(cell.name)
-        if lease is None:
+    def _start(self, cell: Cell) -> bool:
+        claim = self.folder.claim(cell.name)
+        if claim is None:
             return False
-        if self.folder.state(cell.name) == "finished":
-            lease.release()
+        if cell.name in self.folder.records:  # it was finished meanwhile
+            claim.release()
             return False
-        process = start(self.folder, cell, lease, self.where, self.grid.folds)
-        self._running.append(_Job(cell, lease, process))
-        self._tries[cell.name] = self._tries.get(cell.name, 0) + 1
-        self.told(cell.name, "begun")
+        self._running.append(_Job(cell, claim, start(self.folder, cell, claim, self.place, self.folds)))
+        self.report(cell.name, "started")
         return True
 
     def _collect(self) -> bool:
-        """Take notice of the cells that have ended; say whether there were any."""
+        """Take notice of the cells whose process has ended; return whether there were any."""
         ended = [job for job in self._running if job.process.poll() is not None]
         for job in ended:
             self._running.remove(job)
@@ -149,30 +145,26 @@ class Runner:
 
     def _note_end(self, job: _Job) -> None:
         name, status = job.cell.name, job.process.returncode
-        if status == IN_USE:  # a process that lost its lease has not noticed yet, or one that never had any
-            self._not_before[name] = time.monotonic() + self.folder.expires
-        silent = status not in (0, BROKEN, IN_USE, STOPPED)
-        if silent and (status == -signal.SIGKILL or self._tries[name] >= TRIES):
-            self._say_broken(name, status)
-        job.lease.release()
+        if status not in (0, FAILED, STOPPED):
+            self.folder.write_failure(name, f"{_reason(status)}; see {self.folder.log_file(name)}")
+        job.end()
         state = self.folder.state(name)
-        self._strikes = self._strikes + 1 if state == "broken" and not self.folder.epochs_done(name) else 0
-        self.told(name, state)
-
-    def _say_broken(self, name: str, status: int) -> None:
-        reason = f"ended with status {status}"
-        if status < 0:
-            killed = signal.Signals(-status).name
-            reason = f"killed by {killed}" + (", as the system does when memory runs out" if status == -9 else "")
-        date = datetime.now(UTC).isoformat(timespec="seconds")
-        self.folder.write_fault(name, Fault(f"{reason}; see {self.folder.log_file(name)}", date))
+        self._failures = self._failures + 1 if state == "failed" and not self.folder.epochs_done(name) else 0
+        self.report(name, state)
 
     def _stop(self) -> None:
-        """Ask the cells under way to save and stop, and wait for it."""
+        """Ask the running cells to save and stop, and wait for it."""
         for job in self._running:
             if job.process.poll() is None:
                 job.process.terminate()
         for job in self._running:
-            job.process.wait()
-            job.lease.release()
+            job.end()
         self._running = []
+
+
+def _reason(status: int) -> str:
+    """Say how a process ended that did not say it itself."""
+    if status >= 0:
+        return f"ended with status {status}"
+    hint = ", as the system does when memory runs out" if status == -signal.SIGKILL else ""
+    return f"killed by {signal.Signals(-status).name}{hint}"

@@ -1,4 +1,4 @@
-"""A grid's tables as Markdown and LaTeX (sheets for people) and as CSV and JSON (every figure of every seed)."""
+"""A grid's tables as sheets that people read: the cells as text, with their marks."""
 
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
@@ -15,11 +15,13 @@ _RECALLS = {f"ensemble_{way}_r{k}": f"{way} R@{k}" for way in ("i2t", "t2i") for
 
 @dataclass(frozen=True)
 class Text:
-    """A cell of a sheet; `best` = of its column, among the rows that are ranked; `apart` = of a row that never is."""
+    """A cell of a sheet."""
 
     text: str
     best: bool = False
-    apart: bool = False
+    """of its column, among the rows that are ranked"""
+    unrankable: bool = False
+    """of a row that is never ranked"""
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ def _sheet(table: Table, block: Block, columns: Mapping[str, Column]) -> Sheet:
     for line in block.lines:
         cells = [*_labels(line), *(column(line) for column in columns.values())]
         texts = (cell if isinstance(cell, Text) else Text(cell) for cell in cells)
-        rows.append(tuple(Text(cell.text, cell.best, line.is_apart) for cell in texts))
+        rows.append(tuple(Text(cell.text, cell.best, line.is_unrankable) for cell in texts))
     return Sheet((*table.axes, *columns), tuple(rows), len(table.axes))
 
 
@@ -101,7 +103,7 @@ def _epochs(line: Line) -> str:
 
 def _labels(line: Line) -> tuple[str, ...]:
     first, *rest = line.labels
-    marks = " †" * line.uses_truth + " §" * line.is_forced + " ¶" * (line.cotraining.one_group > 0)
+    marks = " †" * line.uses_truth + " §" * line.is_forced + " ¶" * (line.main_phase.one_group > 0)
     return (f"{first}{marks}", *rest)
 
 

@@ -10,8 +10,7 @@ from in2r.bench.compare import RANKED, SINGLE, Block, Line, Run, make_blocks
 from in2r.bench.grid import Group, Row
 from in2r.bench.groups import GroupRecords, read_group_records
 from in2r.bench.paper import PaperFigure, paper_figure
-from in2r.bench.protocols import forced
-from in2r.bench.records import Record, cotraining
+from in2r.bench.records import Record, main_phase
 from in2r.errors import InputError
 
 
@@ -24,7 +23,7 @@ class Table:
     axes: tuple[str, ...]
     baseline: str | None
     blocks: tuple[Block, ...]
-    strangers: tuple[str, ...]
+    unknown: tuple[str, ...]
     """records in the grid's folder that are of no cell of the grid"""
 
     @property
@@ -58,34 +57,36 @@ def make_tables(groups: Sequence[GroupRecords], minus: str | None = None) -> lis
 
 
 def make_run(record: Record) -> Run:
-    """Take of a record what a table shows."""
-    return Run(_figures(record), record.result["protocol"])
+    """Take from a record what a table shows."""
+    return Run(_figures(record), record.result.protocol)
 
 
 def _figures(record: Record) -> dict[str, float]:
-    rows, epochs = record.result["rows"], record.epochs
-    recalls = {f"{name}_{figure}": value for name, row in rows.items() for figure, value in row.items()}
+    result, epochs = record.result, record.epochs
+    recalls = {f"{name}_{figure}": value for name, row in result.rows.items() for figure, value in row.items()}
     return {
-        SINGLE: statistics.fmean(rows[name]["rsum"] for name in ("A", "B")),
+        SINGLE: statistics.fmean(result.rows[name]["rsum"] for name in result.networks),
         **{figure: recalls[figure] for figure in RANKED if figure != SINGLE},  # the first columns of a file
         **recalls,
-        "steps": statistics.fmean(record.result["protocol"]["steps_per_network"].values()),
-        "seconds": math.fsum(epoch["seconds"] for epoch in epochs),
-        "epochs_taken_over": sum("taken_over" in epoch for epoch in epochs),
+        "steps": statistics.fmean(result.protocol.steps_per_network.values()),
+        "seconds": math.fsum(epoch.seconds for epoch in epochs),
+        "epochs_taken_over": sum(epoch.taken_over for epoch in epochs),
         **_course(record),
-        **({"chance_rsum": record.result["chance"]["rsum"]} if "chance" in record.result else {}),
+        **({} if result.chance is None else {"chance_rsum": result.chance["rsum"]}),
     }
 
 
 def _course(record: Record) -> dict[str, float]:
-    """Say which epoch was selected, and whether co-training was what its name says."""
-    epoch = record.result["protocol"]["selection"]["epoch"]
-    later = cotraining([record])
+    """Say which epoch was selected, and in how many epochs of the main phase the losses formed one group."""
+    selected = record.result.protocol.selection.epoch
+    main = main_phase([record])
     return {
-        "epoch": epoch,
-        "epoch_is_of_warmup": float(epoch <= record.settings.get("method", {}).get("warmup_epochs", 0)),
-        "cotraining_epochs": later.epochs,
-        "one_group_epochs": later.one_group,
+        "epoch": selected,
+        "epoch_is_of_warmup": float(
+            any(epoch.epoch == selected and epoch.phase == "warm-up" for epoch in record.epochs)
+        ),
+        "main_epochs": main.epochs,
+        "one_group_epochs": main.one_group,
     }
 
 
@@ -96,11 +97,11 @@ def _table(found: GroupRecords, minus: str | None) -> Table:
         raise InputError(f"group {group.name} has no row {minus}; labels of {group.axes[0]}: {', '.join(labels)}")
     baseline = minus or group.baseline
     lines = [_line(found, row, baseline) for row in group.rows]
-    return Table(group.name, group.title, group.axes, baseline, make_blocks(lines), found.strangers)
+    return Table(group.name, group.title, group.axes, baseline, make_blocks(lines), found.unknown)
 
 
 def _line(found: GroupRecords, row: Row, baseline: str | None) -> Line:
-    """Make a row as it is before it is set beside others."""
+    """Make a row, not yet compared with others."""
     config = found.config(row)
     noise, data = config.noise, config.data
     own = {seed: make_run(record) for seed, record in found.of(row).items()}
@@ -109,7 +110,7 @@ def _line(found: GroupRecords, row: Row, baseline: str | None) -> Line:
         cells=row.cells,
         runs=own,
         uses_truth=noise.oracle or noise.hide_original,
-        is_forced=any(forced(run.protocol) for run in own.values()),
+        is_forced=any(run.protocol.was_forced for run in own.values()),
         declared=(noise.level, noise.ratio, data.path, data.dev_rule, data.caption_vectors),
         paper=_paper(found.group, row, noise.ratio),
         spreads={},

@@ -1,4 +1,4 @@
-"""`in2r bench table`: what a grid has measured, in tables that compare only what may be compared."""
+"""`in2r bench table`: tables of a grid's results, which compare only what may be compared."""
 
 import argparse
 import io
@@ -29,10 +29,10 @@ examples:
   in2r bench table grids/ablations --out ablations.csv
                                                every figure of every seed
 
-Reads grid.yaml and records/ of the grid folder, nothing else. Rows are ranked,
-and differences taken, only among rows of one protocol: noise and its index by
-seed, split, folds, selection, data. md and latex are to be read, csv has a line
-per row and seed, json everything.
+Reads grid.yaml and records/ of the grid's folder, nothing else. Rows are
+ranked and subtracted only if they agree in their protocol: noise and its index
+by seed, split, folds, selection, data. md and latex have the terminal's tables,
+csv has a line per row and seed, json has everything.
 """
 
 
@@ -40,12 +40,12 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     """Add `table` to the verbs of `in2r bench`."""
     parser = subparsers.add_parser(
         "table",
-        help="tables of what a grid has measured",
-        description="Tables of what a grid has measured, which compare only what may be compared.",
+        help="make tables of a grid's results",
+        description="Make tables of a grid's results; only what may be compared is compared.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("grid", metavar="GRID", type=Path, help="the grid folder")
+    parser.add_argument("grid", metavar="GRID", type=Path, help="the grid's folder")
     parser.add_argument(
         "--group", metavar="NAME", action="append", default=[], help="only this group; repeatable; default: all"
     )
@@ -57,7 +57,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     parser.add_argument(
         "--format",
         choices=SUFFIXES.values(),
-        help="print this format; default: by the suffix of --out, else for the terminal",
+        help="print this format; default: that of the suffix of --out, or the terminal's",
     )
     parser.add_argument("--out", metavar="FILE", type=Path, help=f"write to a file ({', '.join(SUFFIXES)})")
     parser.set_defaults(run=run)
@@ -72,11 +72,11 @@ def run(args: argparse.Namespace) -> int:
     wanted = _format(args)
     tables = read_tables(args.grid, args.group, args.minus)
     command = _command(args)
-    if wanted is None and any(table.is_measured or table.strangers for table in tables):
+    if wanted is None and any(table.is_measured or table.unknown for table in tables):
         _show(tables, command)
         return 0
     if wanted is None:
-        said = f"{args.grid}: nothing is measured yet; `in2r bench run {shlex.quote(str(args.grid))}` begins"
+        said = f"{args.grid}: no run is finished yet; `in2r bench run {shlex.quote(str(args.grid))}` trains them"
         Console().print(said, markup=False, highlight=False, soft_wrap=True)
         return 0
     text = render(tables, wanted, command)
@@ -147,4 +147,4 @@ def _rich(sheet: "Sheet") -> RichTable:
 
 
 def _style(cell: "Text") -> str:
-    return "bold" if cell.best else "italic" if cell.apart else ""
+    return "bold" if cell.best else "italic" if cell.unrankable else ""

@@ -111,7 +111,7 @@ def _goes_on(args: argparse.Namespace) -> list[str]:
     if args.verb == "demo":
         return ["`in2r demo` (the same command) goes on"]
     if vars(args).get("bench_verb") == "run":
-        return [f"`in2r bench run {shlex.quote(str(args.out or args.grid))}` goes on with it"]
+        return [f"`in2r bench run {shlex.quote(str(args.out or args.grid))}` resumes it"]
     folder = {"train": "out", "resume": "folder"}.get(args.verb)
     if folder is None or not (Path(vars(args)[folder]) / "config.yaml").is_file():  # RunFolder would import PyTorch
         return []

@@ -4,10 +4,10 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from in2r.bench.records import ENSEMBLE
 from in2r.errors import InputError
 from in2r.plots import style
 from in2r.plots.sources import QUANTITIES, Quantity, RunLog, describe_data
-from in2r.results.protocol import describe_noise
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,9 +36,7 @@ def draw_curves(figure: "Figure", logs: Sequence[RunLog], labels: Sequence[str])
     for panel, quantity in zip(axes[1:], shown, strict=True):
         panel.set_title(quantity.title, loc="left")
     for log, line in zip(logs, style.LINES, strict=False):
-        _draw(
-            axes[0], log, line, [[entry["dev"][row]["rsum"] for entry in log.epochs] for row in ("A", "B", "ensemble")]
-        )
+        _draw(axes[0], log, line, [[entry["dev"][row]["rsum"] for entry in log.epochs] for row in _rows(log)])
         for panel, quantity in zip(axes[1:], shown, strict=True):
             if _has(log, quantity):
                 _draw(panel, log, line, _values(log, quantity))
@@ -48,15 +46,21 @@ def draw_curves(figure: "Figure", logs: Sequence[RunLog], labels: Sequence[str])
     _finish(figure, axes, logs)
 
 
+def _rows(log: RunLog) -> tuple[str, ...]:
+    return (*log.networks, ENSEMBLE)
+
+
 def _has(log: RunLog, quantity: Quantity) -> bool:
     return any(f"{quantity.key}_A" in entry or quantity.key in entry for entry in log.epochs)
 
 
 def _values(log: RunLog, quantity: Quantity) -> list[list[float]]:
-    """Return the quantity of A, of B and their mean, epoch by epoch; NaN where there is none."""
+    """Return the quantity of each network and their mean, epoch by epoch; NaN where there is none."""
     key, factor = quantity.key, quantity.factor
-    a, b = ([_number(entry.get(f"{key}_{name}", entry.get(key)), factor) for entry in log.epochs] for name in "AB")
-    return [a, b, [(left + right) / 2 for left, right in zip(a, b, strict=True)]]
+    each = [
+        [_number(entry.get(f"{key}_{name}", entry.get(key)), factor) for entry in log.epochs] for name in log.networks
+    ]
+    return [*each, [sum(values) / len(values) for values in zip(*each, strict=True)]]
 
 
 def _number(value: Any, factor: float) -> float:
@@ -64,12 +68,12 @@ def _number(value: Any, factor: float) -> float:
 
 
 def _draw(axes: "Axes", log: RunLog, line: style.Line, values: list[list[float]]) -> None:
-    """Draw A and B thin, the third one thick."""
+    """Draw the networks thin, and the last one, of all of them, thick."""
     epochs = [entry["epoch"] for entry in log.epochs]
-    for thin in values[:2]:
+    for thin in values[:-1]:
         axes.plot(epochs, thin, color=line.color, linestyle=line.dashes, linewidth=0.5, alpha=0.7)
     marks: dict[str, Any] = {"marker": line.marker, "markevery": max(1, len(epochs) // 6), "markersize": 3}
-    axes.plot(epochs, values[2], color=line.color, linestyle=line.dashes, **marks)
+    axes.plot(epochs, values[-1], color=line.color, linestyle=line.dashes, **marks)
 
 
 def _runs(labels: Sequence[str]) -> list[Any]:
@@ -82,25 +86,22 @@ def _runs(labels: Sequence[str]) -> list[Any]:
 
 
 def _warmups(axes: list["Axes"], logs: Sequence[RunLog]) -> list[Any]:
-    """Shade each warm-up that ends in co-training; return the legend's entry, if there is one."""
+    """Shade each warm-up that a main phase follows; return the legend's entry, if there is one."""
     from matplotlib.patches import Patch
 
-    ends = {[entry["phase"] for entry in log.epochs].index("co-training") for log in logs if _cotrains(log)} - {0}
+    phases = [[entry["phase"] for entry in log.epochs] for log in logs]
+    ends = {found.index("main") for found in phases if "main" in found} - {0}
     for panel in axes:
         for end in sorted(ends):
             panel.axvspan(0.5, end + 0.5, color="0.5", alpha=0.15, linewidth=0)
     return [Patch(facecolor="0.5", alpha=0.15, label="warm-up")] if ends else []
 
 
-def _cotrains(log: RunLog) -> bool:
-    return any(entry["phase"] == "co-training" for entry in log.epochs)
-
-
 def _injected(axes: list["Axes"], logs: Sequence[RunLog]) -> list[Any]:
     """Mark the injected ratios beside the estimated ones; return the legend's entry, if there is one."""
     from matplotlib.lines import Line2D
 
-    ratios = sorted({log.noise["realised"] for log in logs if log.noise is not None})
+    ratios = sorted({log.noise.realised for log in logs if log.noise is not None})
     for panel in axes:
         for ratio in ratios:
             panel.axhline(100 * ratio, color=style.GREY, linestyle="dotted", linewidth=1)
@@ -114,10 +115,10 @@ def _finish(figure: "Figure", axes: list["Axes"], logs: Sequence[RunLog]) -> Non
         panel.xaxis.set_major_locator(MaxNLocator(5, integer=True))
     for panel in style.last_row(axes, COLUMNS):
         panel.set_xlabel("epoch")
-    noises = dict.fromkeys(describe_noise(log.noise) for log in logs)
+    noises = dict.fromkeys(log.describe_noise() for log in logs)
     seeds = ", ".join(str(seed) for seed in sorted({log.seed for log in logs}))
     style.caption(
         figure,
-        "Thick: the ensemble (rSum), or the mean of networks A and B; thin: A and B. Trained on "
+        "Thick: the ensemble (rSum), or the mean of the networks; thin: each network. Trained on "
         f"{describe_data(logs[0])}, training seed {seeds}; {'; '.join(noises)}.",
     )

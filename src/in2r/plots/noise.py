@@ -70,10 +70,10 @@ def noise_series(group: GroupRecords) -> list[Series]:
 
 def noise_ratio(record: Record) -> float:
     """Return the declared ratio of a run, the realised one where none was declared, 0 without noise."""
-    declared, noise = record.settings["noise"]["ratio"], record.result["protocol"]["noise"]
+    declared, noise = record.config.noise.ratio, record.result.protocol.noise
     if declared is not None:
-        return float(declared)
-    return 0.0 if noise is None else float(noise["realised"])
+        return declared
+    return 0.0 if noise is None else noise.realised
 
 
 def _noise_axis(group: GroupRecords) -> int:
@@ -92,9 +92,7 @@ def _noise_axis(group: GroupRecords) -> int:
 def _level(records: Iterable[Record]) -> str:
     """Say the level of the injected noise; nothing where only clean data are measured yet."""
     found = dict.fromkeys(
-        str(noise["level"])
-        for record in records
-        if noise_ratio(record) and (noise := record.result["protocol"]["noise"]) is not None
+        noise.level for record in records if noise_ratio(record) and (noise := record.result.protocol.noise) is not None
     )
     if len(found) > 1:
         raise InputError(f"results that cannot be compared: noise at {' and '.join(found)} level")

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from in2r.bench.grid import Row
 from in2r.bench.groups import GroupRecords
-from in2r.bench.protocols import shared_protocol
 from in2r.bench.records import Record
 from in2r.config import to_dict
 from in2r.errors import InputError
@@ -134,7 +133,7 @@ def _mark_baseline(axes: "Axes", group: GroupRecords) -> None:
 
 def noise_words(record: Record) -> str:
     """Say level and ratio of a run's injected noise: each seed has an index of its own."""
-    shared = shared_protocol(record.result["protocol"])
+    shared = record.result.protocol.shared()
     if shared["noise_level"] is None:
         return "no injected noise"
     return f"{shared['noise_level']}-level noise {100 * shared['noise_ratio']:g} %"

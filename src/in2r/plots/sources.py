@@ -2,15 +2,15 @@
 
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from in2r.bench.groups import GroupRecords, read_group_records
-from in2r.bench.protocols import NOISE
-from in2r.bench.records import read_record
+from in2r.bench.protocols import Noise
+from in2r.bench.records import ENSEMBLE, in_phases, read_record
 from in2r.errors import InputError
-from in2r.form import require_form
+from in2r.form import read
 from in2r.results.protocol import describe_noise
 from in2r.runs.folder import RunFolder
 
@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Quantity:
-    """A key of the log that exists for each network, or once for both, and how it is shown."""
+    """A key of the log that exists for each network, or once for all, and how it is shown."""
 
     key: str
     title: str
@@ -49,26 +49,50 @@ QUANTITIES = (
 """In the order of the panels. `loss_clean` and `loss_total` are weighted sums of others."""
 
 
-_LOG_NOISE = ({**NOISE, "oracle": bool}, None)
-_INFO = {"seed": int, "method": str, "data": {"path": str, "fingerprint": {"hash": str}}, "noise": _LOG_NOISE}
-_RECORD = {"protocol": {"method": str, "data": {"path": str, "fingerprint_in_training": str}, "noise": _LOG_NOISE}}
-_EPOCH = {
-    "epoch": int,
-    "phase": str,
-    "dev": {row: {"rsum": float} for row in ("A", "B", "ensemble")},
-    "mixture?": {str: {str: object}},
-    **{f"{quantity.key}{network}?": (float, None) for quantity in QUANTITIES for network in ("", "_A", "_B")},
-}
-_MIXTURE = {
-    "loss": str,
-    "low": float,
-    "high": float,
-    **{name: [float, float] for name in ("means", "variances", "weights")},
-    "boundary": (float, None),
-    "counts": [int],
-    "clean_counts?": [int],
-}
-"""What figures read of run.json, of a result and of an epoch's record."""
+@dataclass(frozen=True)
+class _Fingerprint:
+    hash: str
+
+
+@dataclass(frozen=True)
+class _Data:
+    path: str
+    fingerprint: _Fingerprint
+
+
+@dataclass(frozen=True)
+class _Info:
+    """What is read of run.json."""
+
+    seed: int
+    method: str
+    data: _Data
+    noise: Noise | None
+
+
+@dataclass(frozen=True)
+class _Epoch:
+    """What is read of an epoch's line in the log, figures of QUANTITIES apart."""
+
+    epoch: int
+    phase: Literal["warm-up", "main"]
+    dev: dict[str, dict[str, float]]
+    mixture: dict[str, dict[str, object]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Mixture:
+    """What is read of the mixture that was fitted to a network's losses."""
+
+    loss: str
+    low: float
+    high: float
+    means: tuple[float, ...]
+    variances: tuple[float, ...]
+    weights: tuple[float, ...]
+    counts: tuple[int, ...]
+    boundary: float | None
+    clean_counts: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -82,13 +106,21 @@ class RunLog:
     """name of the data folder"""
     fingerprint: str
     """of the data that it was trained with"""
-    noise: dict[str, Any] | None
-    """as in run.json"""
+    noise: Noise | None
     epochs: list[dict[str, Any]]
+
+    @property
+    def networks(self) -> tuple[str, ...]:
+        """The names of the networks: A, or A and B."""
+        return tuple(row for row in self.epochs[0]["dev"] if row != ENSEMBLE)
+
+    def describe_noise(self) -> str:
+        """Say in a few words which mismatches were injected."""
+        return describe_noise(None if self.noise is None else asdict(self.noise))
 
     def describe(self) -> str:
         """Say in one line what the run is."""
-        return f"{self.name}: {self.method}, seed {self.seed}; {describe_data(self)}; {describe_noise(self.noise)}"
+        return f"{self.name}: {self.method}, seed {self.seed}; {describe_data(self)}; {self.describe_noise()}"
 
 
 def describe_data(log: RunLog) -> str:
@@ -106,50 +138,55 @@ def read_log(path: str | Path) -> RunLog:
     log = _of_record(Path(path)) if is_record else _of_folder(folder)
     if not log.epochs:
         raise InputError(f"{path}: no epoch has ended yet")
-    for number, epoch in enumerate(log.epochs, start=1):
-        _require_epoch(epoch, f"{path}: epoch {number}" if is_record else f"{folder.log_file}: line {number}")
+    for number, line in enumerate(log.epochs):
+        if is_record:
+            _require_epoch(line, str(path), f"epochs[{number}]")
+        else:
+            _require_epoch(line, str(folder.log_file), f"line {number + 1}")
     return log
 
 
-def _require_epoch(epoch: Any, place: str) -> None:
-    require_form(epoch, _EPOCH, place)
-    for network, fit in epoch.get("mixture", {}).items():
-        here = f"{place}.mixture.{network}"
-        if not fit:  # all losses were equal
-            continue
-        require_form(fit, _MIXTURE, here)
-        if min(fit["variances"]) <= 0 or fit["low"] >= fit["high"]:
-            raise InputError(f"{here}: expected variances above 0 and `low` below `high`")
-        if not fit["counts"] or len(fit.get("clean_counts", fit["counts"])) != len(fit["counts"]):
-            raise InputError(f"{here}: expected as many `clean_counts` as `counts`, and at least one")
+def _require_epoch(line: dict[str, Any], source: str, key: str) -> None:
+    epoch = read(_Epoch, line, source, key)
+    for row in ("A", ENSEMBLE):
+        if row not in epoch.dev:
+            raise InputError(f"{source}: {key}.dev: no `{row}`")
+    for row, recalls in epoch.dev.items():
+        if "rsum" not in recalls:
+            raise InputError(f"{source}: {key}.dev.{row}: no `rsum`")
+    networks = [f"_{row}" for row in epoch.dev if row != ENSEMBLE]
+    for name in (f"{quantity.key}{network}" for quantity in QUANTITIES for network in ("", *networks)):
+        if line.get(name) is not None:
+            read(float, line[name], source, f"{key}.{name}")
+    for network, values in epoch.mixture.items():
+        if values:  # it is empty where all losses were equal
+            _require_mixture(values, source, f"{key}.mixture.{network}")
+
+
+def _require_mixture(values: dict[str, Any], source: str, key: str) -> None:
+    fit, place = read(_Mixture, values, source, key), f"{source}: {key}"
+    for name in ("means", "variances", "weights"):
+        if len(values[name]) != 2:
+            raise InputError(f"{place}.{name}: expected 2 entries, got {values[name]}")
+    if min(fit.variances) <= 0 or fit.low >= fit.high:
+        raise InputError(f"{place}: expected variances above 0 and `low` below `high`")
+    if not fit.counts or len(fit.clean_counts or fit.counts) != len(fit.counts):
+        raise InputError(f"{place}: expected as many `clean_counts` as `counts`, and at least one")
 
 
 def _of_record(file: Path) -> RunLog:
     record = read_record(file)
-    require_form(record.name, str, f"{file}: name")
-    require_form(record.seed, int, f"{file}: seed")
-    require_form(record.result, _RECORD, f"{file}: result")
-    protocol = record.result["protocol"]
-    data = protocol["data"]
-    fingerprint = data["fingerprint_in_training"]
-    return RunLog(
-        record.name, record.seed, protocol["method"], data["path"], fingerprint, protocol["noise"], record.epochs
-    )
+    data, method = record.result.protocol.data, record.config.method.name
+    noise = record.result.protocol.noise
+    return RunLog(record.name, record.seed, method, data.path, data.fingerprint_in_training, noise, list(record.log))
 
 
 def _of_folder(folder: RunFolder) -> RunLog:
-    info = folder.info()
-    require_form(info, _INFO, str(folder.info_file))
-    data = info["data"]
-    return RunLog(
-        folder.path.resolve().name,
-        info["seed"],
-        info["method"],
-        Path(data["path"]).name,
-        data["fingerprint"]["hash"],
-        info["noise"],
-        folder.records(),
-    )
+    values = folder.info()
+    info = read(_Info, values, str(folder.info_file))
+    lines = list(in_phases(folder.records(), values["settings"]))
+    name, data = folder.path.resolve().name, Path(info.data.path).name
+    return RunLog(name, info.seed, info.method, data, info.data.fingerprint.hash, info.noise, lines)
 
 
 def read_groups(grid: str | Path, names: Iterable[str]) -> list[GroupRecords]:

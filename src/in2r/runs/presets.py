@@ -1,10 +1,11 @@
 """Presets: named settings. A preset names its method: `in2r` is the method's defaults, `in2r/tuned` a variant of it."""
 
+from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from in2r.config import read_yaml
+from in2r.config import merge, read_yaml
 from in2r.errors import InputError, near
 
 _FOLDER = Path(str(files("in2r").joinpath("presets")))
@@ -33,3 +34,14 @@ def read_preset(name: str) -> dict[str, Any]:
         find_method(name)
         return {"method": {"name": name}}
     raise InputError(f"{name}: neither a file nor a preset; presets: {', '.join(presets())}{near(name, presets())}")
+
+
+def on_preset(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings laid on those of the preset that their key `preset` names, where there is one.
+
+    Raises:
+        InputError: no such preset.
+    """
+    rest = {key: value for key, value in settings.items() if key != "preset"}
+    base = settings.get("preset")
+    return rest if base is None else merge(read_preset(str(base)), rest)

@@ -10,7 +10,7 @@ from in2r.errors import InputError
 from in2r.methods import MethodConfig, PartitionConfig, build_method, find_method
 from in2r.methods.in2r import In2rConfig
 from in2r.models.build import ModelConfig, model_fault
-from in2r.runs.presets import read_preset
+from in2r.runs.presets import on_preset, read_preset
 
 
 @dataclass(frozen=True)
@@ -160,13 +160,10 @@ def _source(source: str | Path | None) -> dict[str, Any]:
     if not Path(source).is_file():
         return read_preset(str(source))
     values = read_yaml(source)
-    base = values.pop("preset", None)
-    if base is None:
-        return values
     try:
-        return merge(read_preset(str(base)), values)
+        return on_preset(values)
     except InputError as error:
-        raise InputError(f"{source}: `preset`: {error}") from None
+        raise InputError(f"{source}: {error}") from None
 
 
 def _check(config: RunConfig) -> None:
