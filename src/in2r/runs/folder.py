@@ -15,27 +15,9 @@ from in2r.config import read_yaml, to_dict
 from in2r.data.noise import sidecar_path
 from in2r.errors import InputError
 from in2r.files import is_temporary, read_json, remove_temporaries, write_json, write_text
-from in2r.form import require_form
+from in2r.form import read
+from in2r.runs.info import EpochLine, require_info
 from in2r.runs.settings import RunConfig, resolve
-
-_INFO = {
-    "created": str, "versions": {str: str}, "device": str, "device_name": (str, None), "threads": int,
-    "seed": int, "method": str,
-    "data": {"path": str, "fingerprint": {"hash": str, "splits": {str: {"hash": str}}}},
-    "noise": (
-        {"file": str, "level": str, "nominal": (float, None), "realised": float, "sha256": str, "oracle": bool}, None,
-    ),
-    "vocabulary": ({"hash": str, "words": int}, None),
-    "word_vectors": ({"sha256?": str}, None),
-    "plan": {"warmup_epochs": int},
-    "method_file?": ({"path": str, "sha256": str}, None),
-    "settings": {str: {str: object}},
-    "forced?": [str],
-    "mark": str,
-}  # fmt: skip
-"""What is read of run.json, where a run is gone on with or described."""
-_RECORD = {"epoch": int, "steps": {str: int}}
-"""What is read of an epoch's record, figures apart."""
 
 
 class RunInUseError(InputError):
@@ -96,7 +78,7 @@ class RunFolder:
     def info(self) -> dict[str, Any]:
         """Read what the run says of itself."""
         info = read_json(self.require().info_file)
-        require_form(info, _INFO, str(self.info_file))
+        require_info(info, str(self.info_file))
         return dict(info)
 
     def warmup_epochs(self) -> int:
@@ -119,7 +101,7 @@ class RunFolder:
                 record = json.loads(line)
             except json.JSONDecodeError as error:
                 raise InputError(f"{self.log_file}: line {number} is not JSON ({error})") from None
-            require_form(record, _RECORD, f"{self.log_file}: line {number}")
+            read(EpochLine, record, f"{self.log_file}: line {number}")
             if record["epoch"] != number:
                 raise InputError(f"{self.log_file}: line {number} is of epoch {record['epoch']}; put the file back")
             records.append(record)

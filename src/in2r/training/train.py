@@ -19,6 +19,7 @@ from in2r.methods import Method
 from in2r.methods.registry import method_file
 from in2r.runs.folder import RunFolder
 from in2r.runs.identity import changed_settings, mark, require_own, versions
+from in2r.runs.info import FORMAT
 from in2r.runs.settings import RunConfig, resolve
 from in2r.tensors import load_tensors
 from in2r.training.loop import Display, Trainer
@@ -90,6 +91,7 @@ def _describe(setup: Setup, trainer: Trainer, plan: Plan) -> dict[str, Any]:
     """Return what run.json says of a run that starts."""
     vocabulary, config = setup.vocabulary, setup.config
     info = {
+        "format_version": FORMAT,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "versions": versions(),
         "device": str(setup.device),
