@@ -1,6 +1,14 @@
 """From per-sample losses to clean probabilities, and from these to the sets that a method trains on."""
 
 from in2r.partition.gaussian import TwoGaussians, fit_two_gaussians
+from in2r.partition.prediction import matching_probability
 from in2r.partition.split import elite, elite_threshold, split_pairs
 
-__all__ = ["TwoGaussians", "elite", "elite_threshold", "fit_two_gaussians", "split_pairs"]
+__all__ = [
+    "TwoGaussians",
+    "elite",
+    "elite_threshold",
+    "fit_two_gaussians",
+    "matching_probability",
+    "split_pairs",
+]
