@@ -3,6 +3,7 @@
 from in2r.partition.gaussian import TwoGaussians, fit_two_gaussians
 from in2r.partition.prediction import matching_probability
 from in2r.partition.split import elite, elite_threshold, split_pairs
+from in2r.partition.transport import partial_transport
 
 __all__ = [
     "TwoGaussians",
@@ -10,5 +11,6 @@ __all__ = [
     "elite_threshold",
     "fit_two_gaussians",
     "matching_probability",
+    "partial_transport",
     "split_pairs",
 ]
