@@ -1,14 +1,17 @@
 """From per-sample losses to clean probabilities, and from these to the sets that a method trains on."""
 
+from in2r.partition.beta import TwoBetas, fit_two_betas
 from in2r.partition.gaussian import TwoGaussians, fit_two_gaussians
 from in2r.partition.prediction import matching_probability
 from in2r.partition.split import elite, elite_threshold, split_pairs
 from in2r.partition.transport import partial_transport
 
 __all__ = [
+    "TwoBetas",
     "TwoGaussians",
     "elite",
     "elite_threshold",
+    "fit_two_betas",
     "fit_two_gaussians",
     "matching_probability",
     "partial_transport",

@@ -92,7 +92,7 @@ def fit_two_gaussians(
     Raises:
         ValueError: if `losses` is not one-dimensional, or names the first loss that is not finite.
     """
-    values = _checked(losses)
+    values = checked_losses(losses)
     low, high = (float(values.min()), float(values.max())) if len(values) else (0.0, 0.0)
     if len(values) < 2 or high - low <= EQUAL_LOSSES * max(abs(low), abs(high)):
         return _without_split(len(values), (low, high))
@@ -116,7 +116,8 @@ def fit_two_gaussians(
     )
 
 
-def _checked(losses: NDArray[np.floating] | torch.Tensor) -> Floats:
+def checked_losses(losses: NDArray[np.floating] | torch.Tensor) -> Floats:
+    """Return losses (N,) as float64, or raise `ValueError` for the first one that is not finite."""
     if isinstance(losses, torch.Tensor):
         losses = losses.detach().double().cpu().numpy()
     values = np.asarray(losses, dtype=np.float64)
