@@ -1,4 +1,4 @@
-"""The divergence between a batch's softmaxes and a transport plan, both ways and both directions (L2RM)."""
+"""The symmetric divergence between the batch's softmaxes and a transport plan (L2RM)."""
 
 import torch
 from torch import Tensor
@@ -7,38 +7,39 @@ from in2r.losses.checks import check_positive
 from in2r.transfer import at_least_float32
 
 FLOOR = 1e-10
-"""Smallest probability: log of zero is not finite (released code)."""
+"""Added to the plan's zeros before their logarithm (released code)."""
 
 
 def symmetric_kl_loss(similarity: Tensor, plan: Tensor, temperature: float = 0.05) -> Tensor:
-    """Return L_SKL = ½ [KL(qʳ‖pʳ) + KL(qᶜ‖pᶜ) + KL(pʳ‖qʳ) + KL(pᶜ‖qᶜ)], each a mean over its distributions.
+    """Symmetric Kullback-Leibler divergence between matching probabilities and a plan, half of both directions.
 
-    pʳ = softmax of S / τ over each row, pᶜ over each column; qʳ, qᶜ = the plan, floored and normalised over each row
-    and column.
+    L_SKL = 1/2 [J(q_i2t, p_i2t) + J(q_t2i, p_t2i)], J(q, p) = KL(q || p) + KL(p || q) = sum (q - p) (log q - log p).
+    p_i2t = softmax of S / tau over each row, p_t2i over each column; q = max(plan, 1e-10), normalised over each row and
+    over each column. A row or column of zeros in the plan becomes uniform. Each J is the mean over its rows or columns.
 
     Args:
-        similarity: S (Q, B), images × captions; the gradient flows through it.
-        plan: π (Q, B) ≥ 0; a constant.
-        temperature: τ > 0.
+        similarity: (Q, B) S, images × texts. They need be no pairs, so there is no cost per pair to return.
+        plan: (Q, B) >= 0, such as `partition.partial_transport` returns; no gradient flows to it.
+        temperature: tau > 0.
 
     Returns:
-        A scalar ≥ 0.
+        A scalar >= 0.
 
     Raises:
-        ValueError: if the shapes differ, or the temperature is not positive.
+        ValueError: if the shapes differ or are not (Q, B) of at least one image and one text, or the temperature is
+            not positive.
     """
     check_positive(temperature)
-    if similarity.shape != plan.shape or similarity.ndim != 2:
+    if similarity.ndim != 2 or similarity.shape != plan.shape or not similarity.numel():
         shapes = f"{tuple(similarity.shape)} and {tuple(plan.shape)}"
-        raise ValueError(f"similarity and plan must both be (Q, B), got {shapes}")
+        raise ValueError(f"similarity and plan must have one shape (Q, B) with Q, B >= 1, got {shapes}")
     logits = at_least_float32(similarity) / temperature
-    floored = at_least_float32(plan.detach()).clamp(min=FLOOR)
-    return (_both_ways(logits, floored) + _both_ways(logits.T, floored.T)) / 2
+    target = at_least_float32(plan.detach()).clamp(min=FLOOR)
+    return (_divergence(logits, target, dim=1) + _divergence(logits, target, dim=0)) / 2
 
 
-def _both_ways(logits: Tensor, plan: Tensor) -> Tensor:
-    """Return KL(q‖p) + KL(p‖q), the mean over rows."""
-    log_p = torch.log_softmax(logits, dim=1)
-    p, q = log_p.exp(), plan / plan.sum(dim=1, keepdim=True)
-    log_p, log_q = log_p.clamp(min=torch.tensor(FLOOR).log().item()), q.clamp(min=FLOOR).log()
-    return ((q - p) * (log_q - log_p)).sum(dim=1).mean()
+def _divergence(logits: Tensor, target: Tensor, dim: int) -> Tensor:
+    """Return J of the distributions along `dim`, the mean over them."""
+    log_p = torch.log_softmax(logits, dim)
+    q = target / target.sum(dim, keepdim=True)
+    return ((q - log_p.exp()) * (q.log() - log_p)).sum(dim).mean()

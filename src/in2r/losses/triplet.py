@@ -40,16 +40,34 @@ def triplet_loss(
     check_choice("negatives", negatives, ("hardest", "mean"))
     check_choice("reduction", reduction, ("sum", "none"))
     check_square(similarity, ignore)
-    sims = at_least_float32(similarity)
-    positive = sims.diagonal()
-    excluded = torch.eye(len(sims), dtype=torch.bool, device=sims.device)
-    if ignore is not None:
-        excluded = excluded | ignore
-    # Hinge 0 is the value of a negative that keeps its distance, so an excluded entry never wins the maximum.
-    hinge_i2t = (margin + sims - positive[:, None]).clamp(min=0).masked_fill(excluded, 0)
-    hinge_t2i = (margin + sims - positive[None, :]).clamp(min=0).masked_fill(excluded, 0)
+    hinge_i2t, hinge_t2i = hinges(similarity, margin, margin, ignore)
     if negatives == "hardest":
         cost = hinge_i2t.amax(dim=1) + hinge_t2i.amax(dim=0)
     else:
         cost = hinge_i2t.mean(dim=1) + hinge_t2i.mean(dim=0)
     return cost.sum() if reduction == "sum" else cost
+
+
+def hinges(
+    similarity: Tensor, margin_i2t: Tensor | float, margin_t2i: Tensor | float, ignore: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Return the hinges of both directions, [m_ij + S_ij - S_ii]_+ and [m'_ij + S_ij - S_jj]_+.
+
+    Args:
+        similarity: (B, B), the diagonal is the given pair.
+        margin_i2t: m, a number or of a shape that broadcasts to (B, B).
+        margin_t2i: m', alike.
+        ignore: (B, B) bool; further entries that are no negatives.
+
+    Returns:
+        Two (B, B), in at least float32, zero on the diagonal and where ignored: a negative that keeps its distance has
+        zero too, so that an excluded entry never wins the maximum.
+    """
+    sims = at_least_float32(similarity)
+    positive = sims.diagonal()
+    excluded = torch.eye(len(sims), dtype=torch.bool, device=sims.device)
+    if ignore is not None:
+        excluded = excluded | ignore
+    hinge_i2t = (margin_i2t + sims - positive[:, None]).clamp(min=0).masked_fill(excluded, 0)
+    hinge_t2i = (margin_t2i + sims - positive[None, :]).clamp(min=0).masked_fill(excluded, 0)
+    return hinge_i2t, hinge_t2i
