@@ -1,12 +1,14 @@
-"""Files that are whole or absent: temporary name, flush, rename; hashes, room and permission to write."""
+"""Files that are whole or absent: temporary name, flush, rename; csv; hashes, room and permission to write."""
 
 import hashlib
+import itertools
 import json
 import math
 import os
+import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -73,6 +75,47 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
 def write_json(path: str | os.PathLike[str], value: Any) -> None:
     """Write indented JSON atomically."""
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n")
+
+
+def write_csv(
+    path: str | os.PathLike[str],
+    header: Iterable[str],
+    rows: Iterable[Iterable[Any]],
+    *,
+    delimiter: str = ",",
+    bom: bool = False,
+) -> None:
+    """Write a UTF-8 table atomically, a line per row as `csv_lines` has it.
+
+    Args:
+        path: the file.
+        header: the names of the columns.
+        rows: the values of each row, as many as there are names.
+        delimiter: what separates two fields.
+        bom: begin with a byte order mark, by which spreadsheets know UTF-8.
+    """
+    encoding = "utf-8-sig" if bom else "utf-8"
+    with atomic_path(path) as temporary, temporary.open("w", encoding=encoding, newline="") as file:
+        file.writelines(csv_lines(header, rows, delimiter=delimiter))
+
+
+def csv_lines(header: Iterable[str], rows: Iterable[Iterable[Any]], *, delimiter: str = ",") -> Iterator[str]:
+    r"""Yield a table's records, each with "\n" at its end; None is an empty field.
+
+    A field is in quotes where it holds a quote, the delimiter, a line's end or what looks like a byte order mark. The
+    csv module of some Python versions leaves "\r" without quotes, and readers then end the row there.
+    """
+    special = re.compile(f'["\r\n\ufeff{re.escape(delimiter)}]')
+    for row in itertools.chain([header], rows):
+        fields = ["" if value is None else str(value) for value in row]
+        if fields == [""]:  # bare, it would be a blank line, which readers leave out
+            yield '""\n'
+        else:
+            yield delimiter.join(_quoted(text) if special.search(text) else text for text in fields) + "\n"
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace('"', '""') + '"'
 
 
 def read_json(path: str | os.PathLike[str]) -> Any:

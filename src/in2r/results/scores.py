@@ -1,6 +1,5 @@
 """`in2r score`: which training pairs belong together, in the judgement of both networks."""
 
-import csv
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +15,7 @@ from in2r.engine.run import RunFolder
 from in2r.engine.scoring import Judgement, judge_pairs, score_pairs
 from in2r.engine.setup import Setup
 from in2r.engine.train import reopen
-from in2r.files import atomic_path, require_writable, write_json
+from in2r.files import require_writable, write_csv, write_json
 from in2r.methods import build_method
 from in2r.metrics import chance_recalls
 from in2r.results.best import load_best, require_finished
@@ -103,13 +102,13 @@ def _write_table(file: Path, setup: Setup, image_of_pair: Tensor, judgements: di
     images = image_of_pair.tolist()
     order = _worst_first(judgements).tolist()
     places = setup.source.caption_places("train", range(len(images)))
-    with atomic_path(file) as temporary, temporary.open("w", encoding="utf-8", newline="") as out:
-        writer = csv.writer(out, lineterminator="\n")
-        writer.writerow(["pair", "image_id", *figures, "place", "caption"])
-        for pair in order:
-            caption = "" if train.captions is None else train.captions[pair]
-            shown = [f"{column[pair]:.6g}" for column in figures.values()]
-            writer.writerow([pair, train.image_ids[images[pair]], *shown, places[pair], caption])
+
+    def row(pair: int) -> list[Any]:
+        caption = "" if train.captions is None else train.captions[pair]
+        shown = [f"{column[pair]:.6g}" for column in figures.values()]
+        return [pair, train.image_ids[images[pair]], *shown, places[pair], caption]
+
+    write_csv(file, ["pair", "image_id", *figures, "place", "caption"], map(row, order))
 
 
 def _summary(judgements: dict[str, Judgement], setup: Setup) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from in2r.data.scenes.captions import caption_scene
 from in2r.data.scenes.drawing import SIDE, Pixels, Scene, draw_scene, paint
 from in2r.data.scenes.features import DIM, REGIONS, region_features
 from in2r.errors import InputError
-from in2r.files import atomic_path, require_free_space, write_text
+from in2r.files import atomic_path, require_free_space, write_csv, write_text
 from in2r.seeds import derive
 
 VERSION = 1  # raised whenever the same seed gives other pictures, captions or features
@@ -153,9 +153,9 @@ def _write_precomp(folder: Path, images: list[_Image]) -> None:
 
 
 def _write_table(folder: Path, images: list[_Image]) -> None:
-    rows = [f"{image.id}\t{caption}\t{image.split}" for image in images for caption in image.captions]
+    rows = ([image.id, caption, image.split] for image in images for caption in image.captions)
     write_text(folder / "image_ids.txt", _lines([image.id for image in images]))
-    write_text(folder / "pairs.tsv", _lines(["image\tcaption\tsplit", *rows]))
+    write_csv(folder / "pairs.tsv", ["image", "caption", "split"], rows, delimiter="\t")
 
 
 def _lines(lines: list[str]) -> str:
