@@ -7,6 +7,9 @@ from typing import Any
 import pytest
 import torch
 
+from in2r.data.fingerprint import file_hash
+from in2r.data.vocabulary import Vocabulary
+from in2r.data.word_vectors import load_word_vectors
 from in2r.errors import InputError
 from in2r.files import (
     atomic_path,
@@ -96,6 +99,25 @@ def test_an_error_of_the_file_system_names_the_file(tmp_path: Path) -> None:
     assert (full.value.filename, folder.value.filename) == (f"{tmp_path}/x.json", f"{tmp_path}/folder.json")
     assert early.value.filename == long
     assert [path.name for path in tmp_path.iterdir()] == ["folder.json"]
+
+
+def test_an_error_of_another_file_keeps_its_name(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError) as absent, atomic_path(tmp_path / "x.json"):
+        (tmp_path / "source.npy").read_bytes()
+    with pytest.raises(OSError, match="encoder") as bare, atomic_path(tmp_path / "x.json"):
+        raise OSError("encoder error")  # a library's own, without a number
+    assert absent.value.filename == f"{tmp_path}/source.npy"
+    assert (bare.value.filename, bare.value.strerror) == (f"{tmp_path}/x.json", "encoder error")
+
+
+@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="no file that opens and cannot be read")
+def test_a_file_that_fails_while_it_is_read_is_named() -> None:
+    file = Path("/proc/self/mem")
+    vocabulary = Vocabulary.build([["dog"]], 1)
+    for read in (sha256_file, file_hash, lambda path: load_word_vectors(path, vocabulary, 3)):
+        with pytest.raises(OSError, match="Input/output error") as failed:
+            read(file)
+        assert failed.value.filename == "/proc/self/mem"
 
 
 def test_what_a_killed_process_left_can_be_removed(tmp_path: Path) -> None:

@@ -36,9 +36,26 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
             temporary.replace(target)
         finally:
             temporary.unlink(missing_ok=True)
-    except OSError as error:  # name the file that was to be written, not the temporary one or, on a full disk, none
-        error.filename, error.filename2 = str(target), None
+    except OSError as error:
+        if error.filename is None or is_temporary(Path(str(error.filename)).name):  # else of a file that the block read
+            _name(error, target)
         raise
+
+
+@contextmanager
+def naming(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Let an `OSError` of the block name a file: that of a full disk or of a failed read names none by itself."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            _name(error, path)
+        raise
+
+
+def _name(error: OSError, path: str | os.PathLike[str]) -> None:
+    error.strerror = error.strerror or str(error)  # a library's own text, which a file's name would take the place of
+    error.filename, error.filename2 = str(path), None
 
 
 def _temporary_beside(target: Path) -> Path:
@@ -132,7 +149,7 @@ def read_json(path: str | os.PathLike[str]) -> Any:
 
 def sha256_file(path: str | os.PathLike[str]) -> str:
     """Return the SHA-256 of a file's bytes in hexadecimal."""
-    with Path(path).open("rb") as file:
+    with naming(path), Path(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

@@ -88,12 +88,13 @@ def write_vectors(source: Path, target: Path, values: Any, dim: int, encode: Cal
     count = len(values) if np.ndim(values) else 0
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        require_free_space(target.parent, 4 * count * dim + 2**20)
+    except OSError as error:
+        raise InputError(f"{target.parent}: cannot be made a folder ({error.strerror})") from None
+    require_free_space(target.parent, 4 * count * dim + 2**20)
+    try:
         with atomic_path(target) as temporary:
             out = np.lib.format.open_memmap(temporary, mode="w+", dtype=np.float32, shape=(max(count, 1), dim))
             encode(values, out=out[:count])
             out.flush()
     except InputError as error:
         raise InputError(f"{source}: {error}") from None
-    except OSError as error:
-        raise InputError(f"{target}: could not be written ({error.strerror})") from None

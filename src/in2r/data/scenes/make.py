@@ -15,7 +15,7 @@ from in2r.data.scenes.captions import caption_scene
 from in2r.data.scenes.drawing import SIDE, Pixels, Scene, draw_scene, paint
 from in2r.data.scenes.features import DIM, REGIONS, region_features
 from in2r.errors import InputError
-from in2r.files import atomic_path, require_free_space, write_csv, write_text
+from in2r.files import atomic_path, naming, require_free_space, write_csv, write_text
 from in2r.seeds import derive
 
 VERSION = 1  # raised whenever the same seed gives other pictures, captions or features
@@ -123,7 +123,12 @@ def _picture_writer() -> Callable[[Path, Pixels], None]:
         from PIL import Image
     except ImportError:
         raise InputError('drawing scenes needs Pillow; install it with: pip install "in2r[scenes]"') from None
-    return lambda path, pixels: Image.fromarray(pixels).save(path)
+
+    def save(path: Path, pixels: Pixels) -> None:
+        with naming(path):
+            Image.fromarray(pixels).save(path)
+
+    return save
 
 
 @contextmanager
