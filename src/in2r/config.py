@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeVar
 import yaml
 
 from in2r.errors import InputError
+from in2r.files import expand_home
 
 T = TypeVar("T")
 
@@ -24,6 +25,7 @@ def key(
     low: float | None = None,
     high: float | None = None,
     above: float | None = None,
+    path: bool = False,
 ) -> Any:
     """Declare one configuration key: its default, what it means and why, and the range of its values.
 
@@ -33,8 +35,10 @@ def key(
         low: smallest allowed value.
         high: largest allowed value.
         above: the value must be greater than this one.
+        path: the value is a file or folder, so `~` at its start is the home folder.
     """
-    return dataclasses.field(default=default, metadata={"help": help, "low": low, "high": high, "above": above})
+    about = {"help": help, "low": low, "high": high, "above": above, "path": path}
+    return dataclasses.field(default=default, metadata=about)
 
 
 def presets() -> list[str]:
@@ -90,6 +94,11 @@ def _fill(cls: type[Any], values: Any, where: str, faults: list[str], known: Cal
         fault = _fault(value, kind, field.metadata)
         if fault:
             faults.append(f"`{name}` must be {fault}, got {value!r}")
+        elif field.metadata.get("path") and value is not None:
+            try:
+                value = expand_home(value)
+            except InputError as error:
+                faults.append(f"`{name}`: {error}")
         chosen[field.name] = value
     return cls(**chosen)
 

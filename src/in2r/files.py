@@ -18,6 +18,21 @@ from in2r.errors import InputError
 _TEMPORARY = ".tmp-"
 
 
+def expand_home(path: str) -> str:
+    """Return a path with `~` or `~user` at its start replaced by the home folder, as a shell does.
+
+    A shell leaves it alone behind an equals sign: in `--out=~/x` and in `data.path=~/x`.
+
+    Raises:
+        InputError: no such user.
+    """
+    expanded = os.path.expanduser(path)
+    if expanded.startswith("~"):
+        user = path.split("/", 1)[0]
+        raise InputError(f"{path}: no home folder is known for {user}; write ./{path} if that is the name")
+    return expanded
+
+
 @contextmanager
 def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Yield a temporary file path in the target's folder; rename it onto `path` when the block succeeds.

@@ -28,6 +28,7 @@ from in2r.engine.run import RunFolder, RunInUseError, changed_settings
 from in2r.engine.settings import DataConfig, RunConfig
 from in2r.engine.train import resume_run, start_run
 from in2r.errors import InputError
+from in2r.files import expand_home
 from in2r.noise import draw_noise, save_index
 from in2r.results import evaluate_run
 
@@ -71,7 +72,7 @@ def placed_config(folder: GridFolder, cell: Cell, where: Where) -> RunConfig:
 
 def _placed(where: Where, path: str | None) -> Any:
     """Return an absolute path; a relative one begins in the data folder."""
-    return path if path is None else str((Path(where.data) / Path(path).expanduser()).absolute())
+    return path if path is None else str((Path(where.data) / expand_home(path)).absolute())
 
 
 def _noise_file(folder: GridFolder, cell: Cell, config: RunConfig, where: Where) -> Path:

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from in2r.bench.leases import EXPIRES
 from in2r.cli import bench_table
+from in2r.cli.paths import name_or_path, path_argument
 from in2r.cli.show import duration
 from in2r.errors import InputError
 
@@ -50,12 +51,21 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         "run", help="train and test every cell of a grid, or go on with it", epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
-    run.add_argument("grid", metavar="GRID", help="a grid file, a grid that comes with the package, or a grid's folder")
+    run.add_argument(
+        "grid",
+        type=name_or_path,
+        metavar="GRID",
+        help="a grid file, a grid that comes with the package, or a grid's folder",
+    )
     run.add_argument(
         "overrides", nargs="*", metavar="key=value", help="settings of every cell, below those of its axes"
     )
-    run.add_argument("--out", type=Path, metavar="FOLDER", help="the grid's folder, where it is not GRID itself")
-    run.add_argument("--data", default="", metavar="FOLDER", help="where a relative data.path begins; default: here")
+    run.add_argument(
+        "--out", type=path_argument, metavar="FOLDER", help="the grid's folder, where it is not GRID itself"
+    )
+    run.add_argument(
+        "--data", type=path_argument, metavar="FOLDER", help="where a relative data.path begins; default: here"
+    )
     run.add_argument("--jobs", type=int, default=1, metavar="N", help="cells at the same time; default: 1")
     run.add_argument("--device", help="where the cells compute, such as cuda:1; default: as their settings say")
     run.add_argument(
@@ -70,7 +80,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     run.add_argument("--plan", action="store_true", help="time a few steps, say what it would cost, and stop")
     run.set_defaults(run=run_grid)
     status = actions.add_parser("status", help="say how each cell of a grid stands")
-    status.add_argument("folder", type=Path, metavar="GRID", help="the grid's folder")
+    status.add_argument("folder", type=path_argument, metavar="GRID", help="the grid's folder")
     status.set_defaults(run=run_status)
     bench_table.register(actions)
 
@@ -83,7 +93,7 @@ def run_grid(args: argparse.Namespace) -> int:
     if args.jobs < 1 or not 1 <= args.lease < math.inf:
         raise InputError(f"--jobs {args.jobs}, --lease {args.lease:g}: at least one job, and one second or more")
     folder = _folder(args)
-    data = str(Path(args.data).absolute()) if args.data else os.getcwd()
+    data = str((args.data or Path.cwd()).absolute())
     threads = None if args.jobs == 1 else max(1, (os.cpu_count() or 1) // args.jobs)
     where = Where(data, args.device, threads, args.lease)
     console = Console()

@@ -5,7 +5,6 @@ import io
 import shlex
 import sys
 import textwrap
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from rich import box
@@ -14,6 +13,7 @@ from rich.measure import Measurement
 from rich.table import Table as RichTable
 from rich.text import Text as RichText
 
+from in2r.cli.paths import path_argument
 from in2r.errors import InputError
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("grid", metavar="GRID", type=Path, help="the grid folder")
+    parser.add_argument("grid", metavar="GRID", type=path_argument, help="the grid folder")
     parser.add_argument(
         "--group", metavar="NAME", action="append", default=[], help="only this group; repeatable; default: all"
     )
@@ -59,7 +59,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         choices=SUFFIXES.values(),
         help="print this format; default: by the suffix of --out, else for the terminal",
     )
-    parser.add_argument("--out", metavar="FILE", type=Path, help=f"write to a file ({', '.join(SUFFIXES)})")
+    parser.add_argument("--out", metavar="FILE", type=path_argument, help=f"write to a file ({', '.join(SUFFIXES)})")
     parser.set_defaults(run=run)
 
 

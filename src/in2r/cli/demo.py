@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
+from in2r.cli.paths import path_argument
 from in2r.cli.show import Terminal
 from in2r.errors import InputError
 from in2r.files import read_json
@@ -44,7 +45,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         help="do the whole job on drawn scenes with 40 %% mismatched captions, in minutes",
         epilog="example: in2r demo --out demo   (called again, it goes on where it stopped)",
     )
-    parser.add_argument("--out", type=Path, default=Path("demo"), metavar="FOLDER", help="default: demo")
+    parser.add_argument("--out", type=path_argument, default=Path("demo"), metavar="FOLDER", help="default: demo")
     parser.add_argument(
         "--images", type=int, default=SIZES["train"], metavar="N", help="training images; default: 1200"
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from in2r.cli.paths import path_argument
 from in2r.errors import InputError
 from in2r.files import atomic_path, require_free_space
 
@@ -35,14 +36,16 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("model", metavar="MODEL", help="a model folder or a run folder")
+    parser.add_argument("model", type=path_argument, metavar="MODEL", help="a model folder or a run folder")
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--images", type=Path, metavar="NPY", help="features (N, regions, dim) or (N, dim)")
+    what.add_argument("--images", type=path_argument, metavar="NPY", help="features (N, regions, dim) or (N, dim)")
     what.add_argument(
-        "--captions", type=Path, metavar="TXT|NPY", help="captions, one a line, or their vectors (N, dim)"
+        "--captions", type=path_argument, metavar="TXT|NPY", help="captions, one a line, or their vectors (N, dim)"
     )
-    parser.add_argument("--lengths", type=Path, metavar="NPY", help="(N,) how many regions of each image are real")
-    parser.add_argument("--out", type=Path, required=True, metavar="NPY", help="the file to write")
+    parser.add_argument(
+        "--lengths", type=path_argument, metavar="NPY", help="(N,) how many regions of each image are real"
+    )
+    parser.add_argument("--out", type=path_argument, required=True, metavar="NPY", help="the file to write")
     parser.add_argument("--force", action="store_true", help="overwrite the file")
     parser.add_argument("--network", choices=("ensemble", "A", "B"), default="ensemble", help="default: ensemble")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, mps; default: auto")

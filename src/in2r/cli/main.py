@@ -114,7 +114,7 @@ def _goes_on(args: argparse.Namespace) -> list[str]:
     folder = {"train": "out", "resume": "folder"}.get(args.verb)
     if folder is None or not (Path(vars(args)[folder]) / "config.yaml").is_file():  # RunFolder would import PyTorch
         return []
-    return [f"`in2r resume {shlex.quote(vars(args)[folder])}` goes on with it"]
+    return [f"`in2r resume {shlex.quote(str(vars(args)[folder]))}` goes on with it"]
 
 
 class _Output(io.FileIO):

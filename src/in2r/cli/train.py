@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from in2r.cli.paths import path_argument
 from in2r.cli.settings import add_settings
 from in2r.cli.show import Terminal, print_done
 
@@ -35,7 +36,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_settings(parser)
-    parser.add_argument("--out", required=True, metavar="RUN", help="the run folder to make")
+    parser.add_argument("--out", type=path_argument, required=True, metavar="RUN", help="the run folder to make")
     parser.set_defaults(run=run)
 
 

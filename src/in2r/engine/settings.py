@@ -16,7 +16,7 @@ from in2r.methods.in2r import In2rConfig
 class DataConfig:
     """Section `data`."""
 
-    path: str = key("", "folder of the data set (precomp layout, or a pair table with features)")
+    path: str = key("", "folder of the data set (precomp layout, or a pair table with features)", path=True)
     layout: Literal["auto", "precomp", "table"] = key("auto", "layout of the folder; auto looks at its files")
     dev_rule: Literal["scan", "ncr", "full"] = key(
         "scan",
@@ -28,9 +28,11 @@ class DataConfig:
         "precomputed caption vectors: the suffix in {split}_SUFFIX.npy, or auto for a table's captions.npy",
     )
     split_seed: int = key(0, "seed of the image-grouped split that is drawn where a pair table has none", low=0)
-    vocabulary: str | None = key(None, "vocabulary file (JSON); null = built from the training captions")
+    vocabulary: str | None = key(None, "vocabulary file (JSON); null = built from the training captions", path=True)
     min_count: int = key(4, "words rarer than this become <unk> (the field's)", low=1)
-    word_vectors: str | None = key(None, "GloVe text file for the initial word embeddings; null = uniform ±0.1")
+    word_vectors: str | None = key(
+        None, "GloVe text file for the initial word embeddings; null = uniform ±0.1", path=True
+    )
     residency: Literal["auto", "device", "pinned", "mapped"] = key(
         "auto",
         "where the features of train and dev lie while training, in the file's precision; nothing else depends on it. "
@@ -45,7 +47,7 @@ class DataConfig:
 class NoiseConfig:
     """Section `noise`: mismatches injected on purpose, for measuring."""
 
-    index: str | None = key(None, "index file (see `in2r noise make`); null = the pairs as they are")
+    index: str | None = key(None, "index file (see `in2r noise make`); null = the pairs as they are", path=True)
     level: Literal["caption", "image"] | None = key(None, "declared protocol; the file is refused if it differs")
     ratio: float | None = key(None, "declared ratio; the file is refused if it differs", low=0, high=1)
     oracle: bool = key(
@@ -145,6 +147,7 @@ class CheckpointConfig:
         None,
         "folder where the state after the warm-up is kept for runs that begin alike, and taken from, bit-identically; "
         "null = each run trains its own",
+        path=True,
     )
 
 

@@ -227,7 +227,7 @@ def _absolute(config: RunConfig) -> RunConfig:
     """Make the paths of a config absolute, so that a run can be resumed from any folder."""
 
     def path(value: str | None) -> str | None:
-        return None if value is None else str(Path(value).expanduser().absolute())
+        return None if value is None else str(Path(value).absolute())
 
     data = replace(
         config.data,
