@@ -17,7 +17,7 @@ from in2r.bench.grid import Cell, Grid, cell_config
 from in2r.bench.leases import Lease
 from in2r.bench.warmups import warmup_epochs, warmup_key
 from in2r.engine.interrupts import Interrupts, deferred_interrupts
-from in2r.errors import InputError
+from in2r.errors import InputError, command_line
 
 POLL, LOOK = 0.5, 5.0
 """Seconds between two looks at the own cells, and at those of others."""
@@ -100,9 +100,10 @@ class Runner:
     def _fill(self) -> bool:
         """Begin what can be begun; say whether cells are left that others work on, or that wait for a warm-up."""
         if self._strikes >= STRIKES:
+            status = command_line("in2r", "bench", "status", self.folder.path)
             raise InputError(
-                f"{self.folder.path}: {STRIKES} cells in a row broke before their first epoch; `in2r bench status "
-                f"{self.folder.path}` says why, `--retry` begins them again"
+                f"{self.folder.path}: {STRIKES} cells in a row broke before their first epoch; `{status}` says why, "
+                "`--retry` begins them again"
             )
         own = {job.cell.name for job in self._running}  # whatever their leases say: a machine that slept was late
         cells = self.cells

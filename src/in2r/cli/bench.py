@@ -15,7 +15,7 @@ from in2r.bench.leases import EXPIRES
 from in2r.cli import bench_table
 from in2r.cli.paths import name_or_path, path_argument
 from in2r.cli.show import duration
-from in2r.errors import InputError
+from in2r.errors import InputError, command_line
 
 if TYPE_CHECKING:
     from in2r.bench.cell import Where
@@ -107,7 +107,8 @@ def run_grid(args: argparse.Namespace) -> int:
         return 0
     with _Display(console, folder, others) as display:
         whole = Runner(folder, where, args.jobs, {*others, *unable}, display.told, display.tick).run()
-    console.print(f"tables: in2r bench table {folder.path}", markup=False, highlight=False, soft_wrap=True)
+    tables = command_line("in2r", "bench", "table", folder.path)
+    console.print(f"tables: {tables}", markup=False, highlight=False, soft_wrap=True)
     return 0 if whole and not unable else 1
 
 

@@ -2,7 +2,6 @@
 
 import argparse
 import io
-import shlex
 import sys
 import textwrap
 from typing import TYPE_CHECKING, Literal
@@ -14,7 +13,7 @@ from rich.table import Table as RichTable
 from rich.text import Text as RichText
 
 from in2r.cli.paths import path_argument
-from in2r.errors import InputError
+from in2r.errors import InputError, command_line
 
 if TYPE_CHECKING:
     from in2r.bench.sheets import Sheet, Text
@@ -76,7 +75,8 @@ def run(args: argparse.Namespace) -> int:
         _show(tables, command)
         return 0
     if wanted is None:
-        said = f"{args.grid}: nothing is measured yet; `in2r bench run {shlex.quote(str(args.grid))}` begins"
+        begin = command_line("in2r", "bench", "run", args.grid)
+        said = f"{args.grid}: nothing is measured yet; `{begin}` begins"
         Console().print(said, markup=False, highlight=False, soft_wrap=True)
         return 0
     text = render(tables, wanted, command)
@@ -111,7 +111,7 @@ def _command(args: argparse.Namespace) -> str:
     options = [word for name in args.group for word in ("--group", name)]
     if args.minus is not None:
         options += ["--minus", args.minus]
-    return shlex.join(["in2r", "bench", "table", str(args.grid), *options])
+    return command_line("in2r", "bench", "table", args.grid, *options)
 
 
 def _show(tables: "list[Table]", command: str) -> None:

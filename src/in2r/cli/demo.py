@@ -180,6 +180,6 @@ def _pairs(console: Console, folder: Path, data: Path, noise: "NoiseIndex") -> N
         f"noise rate found: {100 * rate:.1f} %, injected: {100 * moved:.1f} %",
         f"every pair, worst first: {scores}",
         f"pictures: {data / 'pictures' / 'train'}",
-        f"search model: {folder / 'model'}   in Python: in2r.load('{folder / 'model'}')",
+        f"search model: {folder / 'model'}   in Python: in2r.load({str(folder / 'model')!r})",
     ):
         console.print(line, markup=False, highlight=False, soft_wrap=True)

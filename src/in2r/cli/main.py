@@ -7,7 +7,6 @@ import argparse
 import io
 import logging
 import os
-import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import in2r
-from in2r.errors import InputError
+from in2r.errors import InputError, command_line
 
 VERBS = (
     "demo", "train", "resume", "evaluate", "score", "encode", "bench", "plot", "data", "noise", "vocabulary", "config",
@@ -110,11 +109,11 @@ def _goes_on(args: argparse.Namespace) -> list[str]:
     if args.verb == "demo":
         return ["`in2r demo` (the same command) goes on"]
     if vars(args).get("bench_verb") == "run":
-        return [f"`in2r bench run {shlex.quote(str(args.out or args.grid))}` goes on with it"]
+        return [f"`{command_line('in2r', 'bench', 'run', args.out or args.grid)}` goes on with it"]
     folder = {"train": "out", "resume": "folder"}.get(args.verb)
     if folder is None or not (Path(vars(args)[folder]) / "config.yaml").is_file():  # RunFolder would import PyTorch
         return []
-    return [f"`in2r resume {shlex.quote(str(vars(args)[folder]))}` goes on with it"]
+    return [f"`{command_line('in2r', 'resume', vars(args)[folder])}` goes on with it"]
 
 
 class _Output(io.FileIO):

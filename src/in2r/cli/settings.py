@@ -6,6 +6,7 @@ from typing import Any
 
 from in2r.cli.paths import name_or_path
 from in2r.config import presets
+from in2r.errors import command_line
 
 
 def add_settings(parser: argparse.ArgumentParser, **how: Any) -> None:
@@ -20,9 +21,10 @@ def add_settings(parser: argparse.ArgumentParser, **how: Any) -> None:
     def source(text: str) -> str:
         file = name_or_path(text)
         if "=" in text and not Path(file).is_file():
+            right = command_line(*parser.prog.split(), "paper", text)
             raise argparse.ArgumentTypeError(
-                f"{text!r} is a setting; the first argument must be a preset ({names}) or a YAML file, "
-                f"as in `{parser.prog} paper {text} ...`"
+                f"{text!r} is a setting; the first argument must be a preset ({names}) or a YAML file, as in "
+                f"`{right} ...`"
             )
         return file
 

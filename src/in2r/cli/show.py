@@ -18,6 +18,8 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+from in2r.errors import command_line
+
 if TYPE_CHECKING:
     from in2r.engine.plan import Plan
     from in2r.engine.residency import Residency
@@ -128,7 +130,8 @@ class Terminal:
 
 def print_done(console: Console, folder: "RunFolder", setup: "Setup") -> None:
     """Say where the model of a trained run is, and how it is tested, where there is something to test it on."""
-    test = f"   test it: in2r eval {folder.path}" if "test" in setup.source.split_names else ""
+    has_test = "test" in setup.source.split_names
+    test = f"   test it: {command_line('in2r', 'eval', folder.path)}" if has_test else ""
     console.print(f"model: {folder.model}{test}", markup=False, highlight=False, soft_wrap=True)
 
 

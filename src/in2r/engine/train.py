@@ -16,7 +16,7 @@ from in2r.engine.plan import Plan, make_plan, warn_of_full_disk
 from in2r.engine.run import RunFolder, changed_settings
 from in2r.engine.settings import RunConfig
 from in2r.engine.setup import Setup, open_setup
-from in2r.errors import InputError
+from in2r.errors import InputError, command_line
 from in2r.methods import ENDLESS, Method
 from in2r.noise import save_index
 
@@ -214,9 +214,9 @@ def _refuse_unreadable_path(folder: RunFolder) -> None:
 
 def _refuse_existing(folder: RunFolder) -> None:
     if folder.exists():
+        resume = command_line("in2r", "resume", folder.path)
         raise InputError(
-            f"{folder.path}: holds a run already; `in2r resume {folder.path}` goes on with it as it was begun, a new "
-            "folder begins anew"
+            f"{folder.path}: holds a run already; `{resume}` goes on with it as it was begun, a new folder begins anew"
         )
     foreign = folder.foreign_files()
     if foreign:

@@ -23,7 +23,7 @@ from in2r.data.vocabulary import Vocabulary
 from in2r.encoders import DualEncoder
 from in2r.engine.checkpoint import load_tensors, save_tensors
 from in2r.engine.device import resolve_device
-from in2r.errors import InputError
+from in2r.errors import InputError, command_line
 from in2r.files import read_json, write_json, write_text
 from in2r.model.retrieval import RetrievalModel
 
@@ -167,7 +167,7 @@ def _find(folder: Path) -> Path:
     if (folder / "model" / "config.json").is_file():
         return folder / "model"
     if (folder / "run.json").is_file():
-        raise InputError(f"{folder}: the run has no model yet; `in2r resume {folder}` finishes it")
+        raise InputError(f"{folder}: the run has no model yet; `{command_line('in2r', 'resume', folder)}` finishes it")
     raise InputError(f"{folder}: no config.json here; expected a model folder or a run folder")
 
 

@@ -10,7 +10,7 @@ from in2r.engine.networks import NAMES
 from in2r.engine.origin import require_own
 from in2r.engine.run import RunFolder
 from in2r.engine.setup import Setup
-from in2r.errors import InputError
+from in2r.errors import InputError, command_line
 from in2r.form import require_form
 from in2r.model import restore_encoders
 
@@ -42,13 +42,17 @@ def load_best(folder: RunFolder, setup: Setup) -> Best:
         done = epochs_done(folder)
         if done:
             raise InputError(f"{folder.best_file}: no such file, but {done} epochs have ended; put it back")
-        raise InputError(f"{folder.path}: no epoch has ended yet; `in2r resume {folder.path}` goes on")
+        raise InputError(f"{folder.path}: no epoch has ended yet; `{_resume(folder)}` goes on")
     tensors, meta = load_tensors(folder.best_file)
     require_own(folder, folder.best_file, meta)
     require_form(meta, {"epoch": int, "dev": {str: {str: float}}}, str(folder.best_file))
     encoders = restore_encoders(tensors, list(NAMES), setup.config.model, setup.inputs, folder.best_file)
     ready = {name: encoder.to(setup.device).eval() for name, encoder in encoders.items()}
     return Best(ready, meta["epoch"], meta["dev"])
+
+
+def _resume(folder: RunFolder) -> str:
+    return command_line("in2r", "resume", folder.path)
 
 
 def epochs_done(folder: RunFolder) -> int:
@@ -66,6 +70,6 @@ def require_finished(folder: RunFolder, epochs: int) -> None:
     if newest is not None:
         folder.require_records(newest[2].get("lines", 0))
     raise InputError(
-        f"{folder.path}: unfinished ({done} of {epochs} epochs); `in2r resume {folder.path}` goes on, "
+        f"{folder.path}: unfinished ({done} of {epochs} epochs); `{_resume(folder)}` goes on, "
         "--unfinished takes the best epoch so far"
     )
