@@ -256,5 +256,23 @@ def test_encode_refuses_and_leaves_nothing(vector_model: Path, run: Path, data: 
         call("encode", run, "--captions", data / "test_caps.txt", "--lengths", out, "--out", out)
 
 
+@pytest.mark.parametrize("ends", ["\n", "\r\n", "\r", "\r\r\n"])
+@pytest.mark.parametrize("last", [True, False])
+def test_line_ends_of_captions(run: Path, tmp_path: Path, ends: str, last: bool) -> None:
+    captions = ["red dog", "", "a blue  cat", "green horse"]
+    file = tmp_path / "captions.txt"
+    file.write_bytes((ends.join(captions) + ends * last).encode())
+    call("encode", run, "--captions", file, "--out", tmp_path / "v.npy")
+    expected = in2r.load(run, device="cpu").encode_captions(captions)
+    assert np.array_equal(np.load(tmp_path / "v.npy"), expected)
+
+
+def test_a_carriage_return_among_other_line_ends_is_refused(run: Path, tmp_path: Path) -> None:
+    file = tmp_path / "captions.txt"
+    file.write_bytes(b"red dog\r\nblue\rcat\n")
+    with pytest.raises(InputError, match=r"captions\.txt: line 2 holds a carriage return, while lines end with a line"):
+        call("encode", run, "--captions", file, "--out", tmp_path / "v.npy")
+
+
 def test_a_run_folder_is_a_model(run: Path) -> None:
     assert in2r.load(RunFolder(run).path, device="cpu").info["protocol"]["oracle"] is True

@@ -1,6 +1,7 @@
 """`in2r encode`: turn images or captions into vectors for an index."""
 
 import argparse
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,7 +56,6 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 def run(args: argparse.Namespace) -> int:
     """Encode one file."""
     from in2r.data.features import open_npy
-    from in2r.data.rows import read_lines
     from in2r.model import load
 
     if args.out.suffix != ".npy":
@@ -68,13 +68,33 @@ def run(args: argparse.Namespace) -> int:
         raise InputError("--lengths belongs to --images")
     model = load(args.model, args.device, args.network)
     source = args.images or args.captions
-    values = read_lines(source) if source.suffix == ".txt" else open_npy(source)
+    values = _read_captions(source) if source.suffix == ".txt" else open_npy(source)
     lengths = None if args.lengths is None else open_npy(args.lengths)
     encode = model.encode_captions if args.images is None else _with_lengths(model, lengths)
     write_vectors(source, args.out, values, model.dim, encode)
     console = Console()
     console.print(f"{args.out}: {len(values):,} × {model.dim} float32", markup=False, highlight=False, soft_wrap=True)
     return 0
+
+
+def _read_captions(file: Path) -> list[str]:
+    r"""Read one caption a line. Lines end with "\n" or "\r\n"; in a file without any "\n" they end with "\r".
+
+    Raises:
+        InputError: both a "\n" and a "\r" of its own: no count of images says whether that one ends a caption.
+    """
+    from in2r.data.rows import read_text
+
+    text = read_text(file)
+    alone = re.search(r"\r(?!\r*\n)", text)
+    if alone and "\n" in text:
+        line = text.count("\n", 0, alone.start()) + 1
+        raise InputError(
+            f"{file}: line {line} holds a carriage return, while lines end with a line feed; put a space in its place "
+            "where it is within a caption, a line feed where it ends one"
+        )
+    lines = (text.replace("\r", "\n") if alone else text).removesuffix("\n").split("\n") if text else []
+    return [line.strip() for line in lines]
 
 
 def _with_lengths(model: "RetrievalModel", lengths: Any) -> Callable[..., Any]:
