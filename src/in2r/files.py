@@ -73,6 +73,11 @@ def _name(error: OSError, path: str | os.PathLike[str]) -> None:
     error.filename, error.filename2 = str(path), None
 
 
+def describe(error: OSError) -> str:
+    """Say in one line which file an `OSError` is about, and what is wrong with it."""
+    return f"{error.filename or 'file system'}: {error.strerror or error}"
+
+
 def _temporary_beside(target: Path) -> Path:
     """Make the folder of a file and an empty temporary file in it."""
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -171,3 +171,34 @@ def test_a_file_far_larger_than_memory_is_opened_and_read(tmp_path):
     features = Features(open_array(path), np.arange(rows))
     values, _ = features.gather(torch.tensor([rows - 1, 0]))
     assert values.sum((1, 2)).tolist() == [6, 0]
+
+
+def cut_at(path, values):
+    np.save(path, values)
+    array = open_array(path)
+    os.truncate(path, path.stat().st_size - 1)
+    return array
+
+
+@pytest.mark.parametrize("shape", [(10, 2, 3), (10, 3)])
+def test_a_file_that_is_cut_short_while_it_is_open_is_named(tmp_path, shape):
+    """A read past its end would end this process by a signal."""
+    array = cut_at(tmp_path / "ims.npy", np.ones(shape, np.float32))
+    size = 128 + 4 * int(np.prod(shape))
+    features = Features(array, np.arange(10)).select(slice(2, 5))
+    for read in (lambda: features.gather(torch.tensor([0])), features.resident, lambda: list(features.blocks())):
+        with pytest.raises(OSError, match=f"was cut short while it was in use, from {size} to {size - 1} bytes") as cut:
+            read()
+        assert cut.value.filename == str(tmp_path / "ims.npy")
+
+
+def test_what_is_in_memory_or_was_grown_or_removed_is_whole(tmp_path):
+    for values in (np.ones((2, 1, 3), np.float32), np.frombuffer(bytes(24), np.float32).reshape(2, 1, 3)):
+        assert len(list(Features(values, np.arange(2)).blocks())) == 1
+    path = tmp_path / "ims.npy"
+    np.save(path, np.ones((2, 1, 3), np.float32))
+    features = Features(open_array(path), np.arange(2))
+    with path.open("ab") as file:
+        file.write(b"more")
+    path.unlink()
+    assert features.gather(torch.tensor([1]))[0].sum() == 3

@@ -28,7 +28,7 @@ from in2r.engine.run import RunFolder, RunInUseError, changed_settings
 from in2r.engine.settings import DataConfig, RunConfig
 from in2r.engine.train import resume_run, start_run
 from in2r.errors import InputError
-from in2r.files import expand_home
+from in2r.files import describe, expand_home
 from in2r.noise import draw_noise, save_index
 from in2r.results import evaluate_run
 
@@ -143,13 +143,18 @@ def main(argv: list[str]) -> int:
     except Exception as error:  # whatever it is: it is told, and the other cells go on
         traceback.print_exc()
         date = datetime.now(UTC).isoformat(timespec="seconds")
-        said = str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {error}"
-        folder.write_fault(cell.name, Fault(said, date))
+        folder.write_fault(cell.name, Fault(_said(error), date))
         return BROKEN
     finally:
         heartbeat.stop()
         lease.release()
     return 0
+
+
+def _said(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return describe(error)
+    return str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {error}"
 
 
 def start(folder: GridFolder, cell: Cell, lease: Lease, where: Where, folds: int) -> "subprocess.Popen[bytes]":

@@ -26,6 +26,11 @@ TRIES = 3
 STRIKES = 3
 """Cells in a row that break before their first epoch, after which a runner stops: the fault is not theirs."""
 
+_MEANS = {
+    "SIGKILL": ", as the system does when memory runs out",
+    "SIGBUS": ", as happens when a feature file is cut short while it is read",
+}
+
 Told = Callable[[str, str], None]
 """is told a cell's name and what became of it: begun, or its state afterwards"""
 
@@ -164,7 +169,7 @@ class Runner:
         reason = f"ended with status {status}"
         if status < 0:
             killed = signal.Signals(-status).name
-            reason = f"killed by {killed}" + (", as the system does when memory runs out" if status == -9 else "")
+            reason = f"killed by {killed}{_MEANS.get(killed, '')}"
         date = datetime.now(UTC).isoformat(timespec="seconds")
         self.folder.write_fault(name, Fault(f"{reason}; see {self.folder.log_file(name)}", date))
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import in2r
 from in2r.errors import InputError, command_line
+from in2r.files import describe
 
 VERBS = (
     "demo", "train", "resume", "evaluate", "score", "encode", "bench", "plot", "data", "noise", "vocabulary", "config",
@@ -50,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except InputError as error:
         return _mistake(error, str(error), args)
     except OSError as error:
-        return _mistake(error, f"{error.filename or 'file system'}: {error.strerror or error}", args)
+        return _mistake(error, "; ".join([describe(error), *_goes_on(args)]), args)
     except (MemoryError, RuntimeError) as error:
         if not _is_out_of_memory(error):
             raise

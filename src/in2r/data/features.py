@@ -1,5 +1,7 @@
 """Features of images or captions: an array on disk that is read row by row, or a copy of its items that is resident."""
 
+import errno
+import mmap
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -63,6 +65,9 @@ class Features:
         Only the rows of `items` (B,) int64, on the CPU, are read; they travel in the file's own precision. The values
         are on the device. The mask is on the CPU, where sizes of sets are known without waiting for a device, and None
         when every item has all regions.
+
+        Raises:
+            OSError: the file was cut short since it was opened; see `require_whole`.
         """
         values = self._read(items, device).float()
         if self.lengths is None:
@@ -72,6 +77,7 @@ class Features:
     def _read(self, items: Tensor, device: torch.device | str) -> Tensor:
         """Return the items (B, regions, dim) on the device, in the file's precision."""
         if self.held is None:
+            require_whole(self.array)
             # `take` makes a fresh, writable array; a copy-on-write map fails on files larger than the memory.
             return send(torch.from_numpy(np.take(self.array, self.rows[items.numpy()], axis=0)), device)
         if self.held.device.type == "cpu":
@@ -103,6 +109,7 @@ class Features:
         size = max(1, BLOCK_BYTES // row_bytes)
         for start in range(0, len(self), size):
             rows = self.rows[start : start + size]
+            require_whole(self.array)
             yield rows, np.take(self.array, rows, axis=0)
 
 
@@ -136,6 +143,24 @@ def open_array(path: Path) -> NDArray[Any]:
     if not array.flags.c_contiguous:
         raise InputError(f"{path}: stored in Fortran order; write it with numpy.ascontiguousarray")
     return array if array.ndim == 3 else array[:, None, :]
+
+
+def require_whole(array: NDArray[Any]) -> None:
+    """Raise `OSError` where the file of a memory-mapped array is shorter than when it was opened; ask before each read.
+
+    To read what is gone would end the process without a message (SIGBUS). That remains for a file which is cut in the
+    moment between this look and the end of the read, and for a disk that fails.
+    """
+    base: Any = array
+    while isinstance(base, np.ndarray) and not isinstance(base.base, mmap.mmap):
+        base = base.base
+    if not isinstance(base, np.memmap):
+        return
+    mapped: Any = base.base
+    opened, found = len(mapped), mapped.size()
+    if found < opened:
+        said = f"was cut short while it was in use, from {opened:,} to {found:,} bytes; put the whole file back"
+        raise OSError(errno.EIO, said, str(base.filename))
 
 
 def unusable(values: NDArray[Any]) -> NDArray[np.bool_]:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from in2r.build import Inputs
-from in2r.data.features import UNUSABLE, Features, unusable
+from in2r.data.features import UNUSABLE, Features, require_whole, unusable
 from in2r.data.vocabulary import PackedTokens, Vocabulary
 from in2r.encode import encode_images, encode_texts, side_by_side
 from in2r.encoders import DualEncoder
@@ -187,6 +187,7 @@ def _lengths(lengths: Any, count: int, regions: int) -> NDArray[np.int64]:
 
 def _finite(block: NDArray[Any], start: int, what: str) -> NDArray[Any]:
     """Return the block as float16 or float32, checked."""
+    require_whole(block)
     if block.dtype not in (np.float16, np.float32):
         with np.errstate(over="ignore"):  # becomes an infinity, which is refused
             block = block.astype(np.float32)
