@@ -108,6 +108,8 @@ def write_vectors(source: Path, target: Path, values: Any, dim: int, encode: Cal
     """Encode into a memory-mapped npy file, which gets its name when it is whole."""
     import numpy as np
 
+    from in2r.data.features import create_npy
+
     count = len(values) if np.ndim(values) else 0
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -116,7 +118,7 @@ def write_vectors(source: Path, target: Path, values: Any, dim: int, encode: Cal
     require_free_space(target.parent, 4 * count * dim + 2**20)
     try:
         with atomic_path(target) as temporary:
-            out = np.lib.format.open_memmap(temporary, mode="w+", dtype=np.float32, shape=(max(count, 1), dim))
+            out = create_npy(temporary, np.float32, (max(count, 1), dim))
             encode(values, out=out[:count])
             out.flush()
     except InputError as error:

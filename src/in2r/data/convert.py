@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.lib.format import open_memmap
 
-from in2r.data.features import Features
+from in2r.data.features import Features, create_npy
 from in2r.data.pairs import PairSet, open_data, require_usable
 from in2r.errors import InputError
 from in2r.files import atomic_path, require_free_space, write_csv, write_text
@@ -79,7 +78,7 @@ def _write_features(path: Path, parts: Sequence[Features], progress: Callable[[i
     shape = (total, dim) if regions == 1 else (total, regions, dim)
     done = 0
     with atomic_path(path) as temporary:
-        out = open_memmap(temporary, mode="w+", dtype=np.result_type(*(p.array.dtype for p in parts)), shape=shape)
+        out = create_npy(temporary, np.result_type(*(p.array.dtype for p in parts)), shape)
         for part in parts:
             for rows, values in part.blocks():
                 out[done : done + len(rows)] = values.reshape(len(rows), *shape[1:])

@@ -2,6 +2,7 @@
 
 import errno
 import mmap
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,10 +10,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 from torch import Tensor
 
 from in2r.errors import InputError
+from in2r.files import naming
 from in2r.transfer import buffer, send
 
 LARGEST = 1e12
@@ -143,6 +146,21 @@ def open_array(path: Path) -> NDArray[Any]:
     if not array.flags.c_contiguous:
         raise InputError(f"{path}: stored in Fortran order; write it with numpy.ascontiguousarray")
     return array if array.ndim == 3 else array[:, None, :]
+
+
+def create_npy(path: Path, dtype: Any, shape: tuple[int, ...]) -> np.memmap[Any, Any]:
+    """Memory-map a new npy file to be filled, with its whole space on the disk.
+
+    Without the space, a disk that another process fills meanwhile would end this one without a message (SIGBUS).
+
+    Raises:
+        OSError: the disk is too full; with the file's name.
+    """
+    array = open_memmap(path, mode="w+", dtype=dtype, shape=shape)
+    if hasattr(os, "posix_fallocate"):  # not on macOS
+        with naming(path), path.open("r+b") as file:
+            os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
+    return array
 
 
 def require_whole(array: NDArray[Any]) -> None:

@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 
+from in2r.data.features import create_npy
 from in2r.data.scenes.captions import caption_scene
 from in2r.data.scenes.drawing import SIDE, Pixels, Scene, draw_scene, paint
 from in2r.data.scenes.features import DIM, REGIONS, region_features
@@ -135,7 +135,7 @@ def _picture_writer() -> Callable[[Path, Pixels], None]:
 def _feature_file(path: Path, images: int) -> Iterator[NDArray[np.float16]]:
     """Yield the array of a feature file that is written to disk as it is filled, (images, REGIONS, DIM)."""
     with atomic_path(path) as temporary:
-        array = open_memmap(temporary, mode="w+", dtype=np.float16, shape=(images, REGIONS, DIM))
+        array = create_npy(temporary, np.float16, (images, REGIONS, DIM))
         yield array
         array.flush()
 
