@@ -1,17 +1,14 @@
 """Derived seeds, and files that are whole or absent."""
 
-import csv
-import io
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
+from in2r.data.fingerprint import file_hash
+from in2r.data.text.vocabulary import Vocabulary
+from in2r.data.text.word_vectors import load_word_vectors
 from in2r.errors import InputError
 from in2r.files import (
     atomic_path,
@@ -20,11 +17,9 @@ from in2r.files import (
     require_free_space,
     require_writable,
     sha256_file,
-    write_csv,
     write_json,
     write_text,
 )
-from in2r.form import require_form
 from in2r.seeds import derive, numpy_generator, torch_generator
 
 
@@ -104,6 +99,25 @@ def test_an_error_of_the_file_system_names_the_file(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["folder.json"]
 
 
+def test_an_error_of_another_file_keeps_its_name(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError) as absent, atomic_path(tmp_path / "x.json"):
+        (tmp_path / "source.npy").read_bytes()
+    with pytest.raises(OSError, match="encoder") as bare, atomic_path(tmp_path / "x.json"):
+        raise OSError("encoder error")  # a library's own, without a number
+    assert absent.value.filename == f"{tmp_path}/source.npy"
+    assert (bare.value.filename, bare.value.strerror) == (f"{tmp_path}/x.json", "encoder error")
+
+
+@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="no file that opens and cannot be read")
+def test_a_file_that_fails_while_it_is_read_is_named() -> None:
+    file = Path("/proc/self/mem")
+    vocabulary = Vocabulary.build([["dog"]], 1)
+    for read in (sha256_file, file_hash, lambda path: load_word_vectors(path, vocabulary, 3)):
+        with pytest.raises(OSError, match="Input/output error") as failed:
+            read(file)
+        assert failed.value.filename == "/proc/self/mem"
+
+
 def test_what_a_killed_process_left_can_be_removed(tmp_path: Path) -> None:
     write_text(tmp_path / "whole.txt", "x")
     with atomic_path(tmp_path / "file.txt") as temporary:
@@ -150,64 +164,3 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(InputError, match=r"file: nothing can be written here \(Not a directory\)"):
         require_writable(tmp_path / "file")
-
-
-@pytest.mark.parametrize(
-    ("value", "form", "fault"),
-    [
-        ({"a": 1}, {"a": str}, "x.a: expected text, got 1"),
-        ({}, {"a": int}, "x: no `a`"),
-        ({"a": True}, {"a": int}, "x.a: expected a whole number, got True"),
-        ([1], {"a": int}, "x: expected keys and values, got [1]"),
-        ({"a": None}, {"a?": int}, "x.a: expected a whole number, got None"),
-        ({"a": float("nan")}, {str: float}, "x.a: expected a finite number, got nan"),
-        ([1, 2, 3], [float, float], "x: expected 2 entries, got [1, 2, 3]"),
-        ([1, "2"], [int], "x[1]: expected a whole number, got '2'"),
-        ("y", ({"a": int}, None), "x: expected keys and values, got 'y'"),
-    ],
-)
-def test_another_form_is_named(value: Any, form: Any, fault: str) -> None:
-    with pytest.raises(InputError) as caught:
-        require_form(value, form, "x")
-    assert str(caught.value) == fault
-
-
-def test_the_form_that_was_asked_for_passes() -> None:
-    form = {"a": (str, None), "b?": [int], "c": {str: float}, "d": object, "e": [float, float]}
-    require_form({"a": None, "c": {"x": 1, "y": 0.5}, "d": [None], "e": [1, 2.0]}, form, "x")
-
-
-FIELDS = st.text(alphabet=st.sampled_from('a,;"\t\r\n é\u2028'), max_size=6)
-
-
-@settings(max_examples=60, deadline=None)
-@given(rows=st.lists(st.tuples(FIELDS, FIELDS), max_size=5), delimiter=st.sampled_from(",;\t"), bom=st.booleans())
-def test_any_text_comes_back_from_a_table(
-    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str]], delimiter: str, bom: bool
-) -> None:
-    file = tmp_path_factory.mktemp("csv") / "t.csv"
-    write_csv(file, ["x", "y"], iter(rows), delimiter=delimiter, bom=bom)
-    text = file.read_bytes().decode("utf-8-sig")
-    read = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
-    assert [tuple(row) for row in read] == [("x", "y"), *rows]
-    assert file.read_bytes().startswith(b"\xef\xbb\xbf") == bom
-
-
-def test_only_what_needs_quotes_has_them(tmp_path: Path) -> None:
-    write_csv(tmp_path / "t.csv", ["a", "b"], [["x y", "p\rq"], [1, 'say "hi"'], ["é;\t", "m\nn"]])
-    assert (tmp_path / "t.csv").read_bytes().decode() == 'a,b\nx y,"p\rq"\n1,"say ""hi"""\né;\t,"m\nn"\n'
-    write_csv(tmp_path / "t.tsv", ["a", "b"], [["x,y", "\t"]], delimiter="\t")
-    assert (tmp_path / "t.tsv").read_bytes().decode() == 'a\tb\nx,y\t"\t"\n'
-
-
-def test_a_table_that_cannot_be_written_whole_leaves_the_old_one(tmp_path: Path) -> None:
-    write_csv(tmp_path / "t.csv", ["a"], [["old"]])
-
-    def rows() -> Iterator[list[str]]:
-        yield ["new"]
-        raise ValueError("no more")
-
-    with pytest.raises(ValueError, match="no more"):
-        write_csv(tmp_path / "t.csv", ["a"], rows())
-    assert (tmp_path / "t.csv").read_text() == "a\nold\n"
-    assert [file.name for file in tmp_path.iterdir()] == ["t.csv"]

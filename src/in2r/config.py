@@ -68,6 +68,15 @@ def deciding(config: Any, *kinds: Decides) -> dict[str, Any]:
     return found
 
 
+def with_values(config: T, values: Mapping[str, Any]) -> T:
+    """Return a configuration in which these keys, as `section.key`, have these values instead."""
+    sections: dict[str, Any] = {}
+    for name, value in values.items():
+        part, _, last = name.partition(".")
+        sections[part] = dataclasses.replace(sections.get(part, getattr(config, part)), **{last: value})
+    return typing.cast(T, dataclasses.replace(typing.cast(Any, config), **sections))
+
+
 def fill(cls: type[T], values: Mapping[str, Any], where: str = "") -> T:
     """Build a configuration dataclass from nested mappings.
 

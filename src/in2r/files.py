@@ -1,14 +1,13 @@
-"""Files that are whole or absent: temporary name, flush, rename; hashes, room and permission to write."""
+"""Files that are whole or absent: temporary name, flush, rename; csv; hashes, room and permission to write."""
 
-import csv
 import hashlib
-import io
 import json
 import math
 import os
+import re
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
@@ -17,6 +16,21 @@ from typing import Any
 from in2r.errors import InputError
 
 _TEMPORARY = ".tmp-"
+
+
+def expand_home(path: str) -> str:
+    """Return a path with `~` or `~user` at its start replaced by the home folder, as a shell does.
+
+    A shell leaves it alone behind an equals sign: in `--out=~/x` and in `data.path=~/x`.
+
+    Raises:
+        InputError: no such user.
+    """
+    expanded = os.path.expanduser(path)
+    if expanded.startswith("~"):
+        user = path.split("/", 1)[0]
+        raise InputError(f"{path}: no home folder is known for {user}; write ./{path} if that is the name")
+    return expanded
 
 
 @contextmanager
@@ -37,9 +51,31 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
             temporary.replace(target)
         finally:
             temporary.unlink(missing_ok=True)
-    except OSError as error:  # name the file that was to be written, not the temporary one or, on a full disk, none
-        error.filename, error.filename2 = str(target), None
+    except OSError as error:
+        if error.filename is None or is_temporary(Path(str(error.filename)).name):  # else of a file that the block read
+            _name(error, target)
         raise
+
+
+@contextmanager
+def naming(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Let an `OSError` of the block name a file: that of a full disk or of a failed read names none by itself."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            _name(error, path)
+        raise
+
+
+def _name(error: OSError, path: str | os.PathLike[str]) -> None:
+    error.strerror = error.strerror or str(error)  # a library's own text, which a file's name would take the place of
+    error.filename, error.filename2 = str(path), None
+
+
+def describe(error: OSError) -> str:
+    """Say in one line which file an `OSError` is about, and what is wrong with it."""
+    return f"{error.filename or 'file system'}: {error.strerror or error}"
 
 
 def _temporary_beside(target: Path) -> Path:
@@ -73,40 +109,50 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
+def write_json(path: str | os.PathLike[str], value: Any) -> None:
+    """Write indented JSON atomically."""
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n")
+
+
 def write_csv(
     path: str | os.PathLike[str],
-    header: Sequence[Any],
-    rows: Iterable[Sequence[Any]],
+    header: Iterable[str],
+    rows: Iterable[Iterable[Any]],
     *,
     delimiter: str = ",",
     bom: bool = False,
 ) -> None:
-    """Write a UTF-8 table atomically, one record per line unless a field holds a line end.
-
-    Quoted are the fields that hold the delimiter, a quote, a line feed or a carriage return. Python itself quotes
-    only those line ends that it writes.
+    """Write a UTF-8 table atomically, a line per row as `csv_lines` has it.
 
     Args:
         path: the file.
         header: the names of the columns.
-        rows: the records, as long as the header.
-        delimiter: one character between two fields.
-        bom: begin with a byte order mark, by which spreadsheets recognise UTF-8.
+        rows: the values of each row, as many as there are names.
+        delimiter: what separates two fields.
+        bom: begin with a byte order mark, by which spreadsheets know UTF-8.
     """
-    record = io.StringIO(newline="")
-    writer = csv.writer(record, delimiter=delimiter, lineterminator="\r\n")
     encoding = "utf-8-sig" if bom else "utf-8"
     with atomic_path(path) as temporary, temporary.open("w", encoding=encoding, newline="") as file:
-        for row in chain([header], rows):
-            writer.writerow(row)
-            file.write(record.getvalue().removesuffix("\r\n") + "\n")
-            record.seek(0)
-            record.truncate()
+        file.writelines(csv_lines(header, rows, delimiter=delimiter))
 
 
-def write_json(path: str | os.PathLike[str], value: Any) -> None:
-    """Write indented JSON atomically."""
-    write_text(path, json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n")
+def csv_lines(header: Iterable[str], rows: Iterable[Iterable[Any]], *, delimiter: str = ",") -> Iterator[str]:
+    r"""Yield a table's records, each with "\n" at its end; None is an empty field.
+
+    A field is in quotes where it holds a quote, the delimiter, a line's end or what looks like a byte order mark. The
+    csv module of some Python versions leaves "\r" without quotes, and readers then end the row there.
+    """
+    special = re.compile(f'["\r\n\ufeff{re.escape(delimiter)}]')
+    for row in chain([header], rows):
+        fields = ["" if value is None else str(value) for value in row]
+        if fields == [""]:  # bare, it would be a blank line, which readers leave out
+            yield '""\n'
+        else:
+            yield delimiter.join(_quoted(text) if special.search(text) else text for text in fields) + "\n"
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace('"', '""') + '"'
 
 
 def read_json(path: str | os.PathLike[str]) -> Any:
@@ -123,7 +169,7 @@ def read_json(path: str | os.PathLike[str]) -> Any:
 
 def sha256_file(path: str | os.PathLike[str]) -> str:
     """Return the SHA-256 of a file's bytes in hexadecimal."""
-    with Path(path).open("rb") as file:
+    with naming(path), Path(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

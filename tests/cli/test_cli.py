@@ -145,7 +145,7 @@ def test_brackets_in_paths_are_no_markup(scenes: Path, tmp_path: Path, capsys: p
     folder = tmp_path / "[red]" / "x[" / "y]"
     assert main(["train", "paper", f"data.path={scenes}", *SMALL, "train.epochs=1", "--out", str(folder)]) == 0
     printed = capsys.readouterr().out
-    assert f"model: {folder}/model   test it: in2r eval {folder}\n" in printed
+    assert f"model: {folder}/model   test it: in2r eval '{folder}'\n" in printed
     assert main(["config", "show", "sce", "data.path='[/x]'"]) == 0
     assert "[/x]" in capsys.readouterr().out
 

@@ -306,7 +306,7 @@ def test_encode_refuses_and_leaves_nothing(vector_model: Path, run: Path, data: 
         assert sorted(os.listdir(tmp_path)) == ["bad.npy", "empty.txt"]
     with pytest.raises(InputError, match=r"out.bin: the result is an npy array; name it out.bin.npy"):
         call("encode", run, "--images", data / "test_ims.npy", "--out", tmp_path / "out.bin")
-    with pytest.raises(InputError, match=r"v\.npy: could not be written \("):
+    with pytest.raises(InputError, match=r"empty\.txt: cannot be made a folder \(File exists\)"):
         call("encode", vector_model, "--images", data / "test_ims.npy", "--out", tmp_path / "empty.txt" / "v.npy")
     before = (tmp_path / "bad.npy").read_bytes()
     with pytest.raises(InputError, match=r"bad\.npy: exists; choose another --out, or --force to overwrite it"):
@@ -338,6 +338,24 @@ def test_eval_says_that_test_captions_are_unknown(tmp_path: Path, caplog: pytest
     caplog.clear()
     assert call("eval", run) == 0
     assert "test captions: 100 % of the words are not in the vocabulary; 50 of 50 captions hold no known" in caplog.text
+
+
+@pytest.mark.parametrize("ends", ["\n", "\r\n", "\r", "\r\r\n"])
+@pytest.mark.parametrize("last", [True, False])
+def test_line_ends_of_captions(run: Path, tmp_path: Path, ends: str, last: bool) -> None:
+    captions = ["red dog", "", "a blue  cat", "green horse"]
+    file = tmp_path / "captions.txt"
+    file.write_bytes((ends.join(captions) + ends * last).encode())
+    call("encode", run, "--captions", file, "--out", tmp_path / "v.npy")
+    expected = in2r.load(run, device="cpu").encode_captions(captions)
+    assert np.array_equal(np.load(tmp_path / "v.npy"), expected)
+
+
+def test_a_carriage_return_among_other_line_ends_is_refused(run: Path, tmp_path: Path) -> None:
+    file = tmp_path / "captions.txt"
+    file.write_bytes(b"red dog\r\nblue\rcat\n")
+    with pytest.raises(InputError, match=r"captions\.txt: line 2 holds a carriage return, while lines end with a line"):
+        call("encode", run, "--captions", file, "--out", tmp_path / "v.npy")
 
 
 def test_a_run_folder_is_a_model(run: Path) -> None:

@@ -74,8 +74,9 @@ def test_runs_of_one_name_are_told_apart_by_their_path(
     run = root / "runs" / "in2r"
     labels: list[str] = []
     monkeypatch.setattr("in2r.plots.curves.draw_curves", lambda figure, logs, names: labels.extend(names))
-    assert plot("curves", run, f"{run}/", root / "cell.json", "--out", tmp_path / "x.svg") == 0
-    assert labels == [str(run), f"{run}/", "cell"]
+    other = root / "runs" / ".." / "runs" / "in2r"
+    assert plot("curves", run, other, root / "cell.json", "--out", tmp_path / "x.svg") == 0
+    assert labels == [str(run), str(other), "cell"]
 
 
 def test_curves_of_an_empty_log(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,9 @@
 """Features: exact gathers, masks, blocks, files that cannot be used, files larger than memory."""
 
 import os
+import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -171,3 +174,65 @@ def test_a_file_far_larger_than_memory_is_opened_and_read(tmp_path):
     features = Features(open_array(path), np.arange(rows))
     values, _ = features.gather(torch.tensor([rows - 1, 0]))
     assert values.sum((1, 2)).tolist() == [6, 0]
+
+
+FILLING = """
+import errno, sys
+from pathlib import Path
+import numpy as np
+from in2r.data.features import create_npy
+
+file = Path(sys.argv[1], "x.npy")
+try:
+    create_npy(file, np.float32, (10**6,))
+except OSError as error:
+    assert (error.errno, error.filename) == (errno.ENOSPC, str(file))
+else:
+    raise AssertionError
+file.unlink()
+create_npy(Path(sys.argv[1], "y.npy"), np.float32, (1000, 2))[:] = 3
+assert np.load(Path(sys.argv[1], "y.npy")).sum() == 6000
+"""
+
+
+def test_a_file_to_be_filled_has_its_space_or_is_refused(tmp_path):
+    """On a disk of one MiB: a write to space that is not there would end the process by a signal."""
+    mount = f"mount -t tmpfs -o size=1m none {tmp_path}"
+    small = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
+    if not hasattr(os, "posix_fallocate") or shutil.which("unshare") is None:
+        pytest.skip("no small disk can be made here")
+    if subprocess.run([*small, mount], capture_output=True, check=False).returncode:
+        pytest.skip("no small disk can be made here")
+    script = f'{mount} && exec "$0" -c "$1" "$2"'
+    subprocess.run([*small, script, sys.executable, FILLING, str(tmp_path)], check=True)
+
+
+def cut_at(path, values):
+    np.save(path, values)
+    array = open_array(path)
+    os.truncate(path, path.stat().st_size - 1)
+    return array
+
+
+@pytest.mark.parametrize("shape", [(10, 2, 3), (10, 3)])
+def test_a_file_that_is_cut_short_while_it_is_open_is_named(tmp_path, shape):
+    """A read past its end would end this process by a signal."""
+    array = cut_at(tmp_path / "ims.npy", np.ones(shape, np.float32))
+    size = 128 + 4 * int(np.prod(shape))
+    features = Features(array, np.arange(10)).select(slice(2, 5))
+    for read in (lambda: features.gather(torch.tensor([0])), features.resident, lambda: list(features.blocks())):
+        with pytest.raises(OSError, match=f"was cut short while it was in use, from {size} to {size - 1} bytes") as cut:
+            read()
+        assert cut.value.filename == str(tmp_path / "ims.npy")
+
+
+def test_what_is_in_memory_or_was_grown_or_removed_is_whole(tmp_path):
+    for values in (np.ones((2, 1, 3), np.float32), np.frombuffer(bytes(24), np.float32).reshape(2, 1, 3)):
+        assert len(list(Features(values, np.arange(2)).blocks())) == 1
+    path = tmp_path / "ims.npy"
+    np.save(path, np.ones((2, 1, 3), np.float32))
+    features = Features(open_array(path), np.arange(2))
+    with path.open("ab") as file:
+        file.write(b"more")
+    path.unlink()
+    assert features.gather(torch.tensor([1]))[0].sum() == 3

@@ -1,6 +1,7 @@
 """A run that is killed goes on as if it had never stopped; bad checkpoints, full disks, two processes."""
 
 import errno
+import fcntl
 import logging
 import os
 import resource
@@ -313,6 +314,33 @@ def test_a_lock_that_cannot_be_written(copied: Path) -> None:
             resume_run(copied)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+NO_LOCKS = ["ENOLCK", "ENOSYS", "EBADF", "EOPNOTSUPP", "ENOTSUP"]
+
+
+@pytest.mark.parametrize("name", NO_LOCKS)
+def test_a_file_system_without_locks_trains_with_a_warning(
+    copied: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    code = getattr(errno, name)
+
+    def flock(*_: object) -> None:
+        raise OSError(code, os.strerror(code))  # as the system's own: without a file's name
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    resume_run(copied)
+    said = f"{copied}: the file system does not lock files ({os.strerror(code)}), so a second process would not be"
+    assert said in caplog.text
+
+
+def test_a_lock_that_fails_otherwise_names_its_file(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def flock(*_: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with pytest.raises(InputError, match=rf"{copied}/lock: cannot be locked \(Input/output error\)"):
+        resume_run(copied)
 
 
 # --- files of the run that are gone or broken

@@ -21,13 +21,14 @@ from in2r.bench.claims import Claim
 from in2r.bench.folder import GridFolder
 from in2r.bench.grid import Cell, cell_config
 from in2r.bench.records import make_record, write_record
-from in2r.config import deciding, to_dict
+from in2r.config import deciding, to_dict, with_values
 from in2r.data.noise import draw_noise, save_index
 from in2r.data.pairs import open_configured
 from in2r.errors import InputError
+from in2r.files import describe, expand_home
 from in2r.results import evaluate_run
 from in2r.runs.identity import changed_settings
-from in2r.runs.settings import DataConfig, RunConfig, resolve
+from in2r.runs.settings import DataConfig, RunConfig
 from in2r.training.train import resume_run, start_run
 
 FAILED, STOPPED = 3, 143
@@ -47,21 +48,23 @@ class Placement:
 def placed_config(folder: GridFolder, cell: Cell, place: Placement) -> RunConfig:
     """Return a cell's settings with all paths filled in; draw its noise index where that is to be drawn."""
     config = cell_config(cell)
-    values = to_dict(config)
-    for key, path in deciding(config, "place").items():
-        section, name = key.split(".")
-        values[section][name] = _placed(place, path)
-    values["train"]["device"] = place.device or config.train.device
-    values["train"]["threads"] = config.train.threads or place.threads
-    values["checkpoint"]["warmups"] = str(folder.warmups.absolute())
-    if config.noise.index is not None:
-        values["noise"]["index"] = str(_noise_file(folder, cell, resolve(values), place))
-    return resolve(values)
+    placed = with_values(
+        config,
+        {
+            **{key: _placed(place, path) for key, path in deciding(config, "place").items()},
+            "train.device": place.device or config.train.device,
+            "train.threads": config.train.threads or place.threads,
+            "checkpoint.warmups": str(folder.warmups.absolute()),
+        },
+    )
+    if config.noise.index is None:
+        return placed
+    return with_values(placed, {"noise.index": str(_noise_file(folder, cell, placed, place))})
 
 
 def _placed(place: Placement, path: str | None) -> str | None:
     """Return an absolute path; a relative one begins in the data folder."""
-    return path if path is None else str((Path(place.data) / Path(path).expanduser()).absolute())
+    return path if path is None else str((Path(place.data) / expand_home(path)).absolute())
 
 
 def _noise_file(folder: GridFolder, cell: Cell, config: RunConfig, place: Placement) -> Path:
@@ -125,10 +128,15 @@ def main(path: str) -> int:
         train_and_test(folder, cell, place, asked["folds"])
     except Exception as error:  # whatever it is: it is noted, and the other cells are not concerned
         traceback.print_exc()
-        kind = "" if isinstance(error, InputError) else f"{type(error).__name__}: "
-        folder.write_failure(cell.name, f"{kind}{error}")
+        folder.write_failure(cell.name, _reason(error))
         return FAILED
     return 0
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return describe(error)
+    return str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {error}"
 
 
 def _stop_without_runner() -> None:

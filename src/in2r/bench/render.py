@@ -1,7 +1,5 @@
 """A grid's tables in files: Markdown and LaTeX to read, CSV and JSON with every figure of every seed."""
 
-import csv
-import io
 import json
 import re
 from collections.abc import Sequence
@@ -12,6 +10,7 @@ from in2r.bench.compare import RSUM, SINGLE, Block, Line, Run
 from in2r.bench.notes import notes
 from in2r.bench.sheets import Sheet, Text, heading_lines, sheets
 from in2r.bench.tables import Table
+from in2r.files import csv_lines
 
 _LATEX = {
     **{sign: f"\\{sign}" for sign in "&%$#_{}"},
@@ -125,11 +124,8 @@ def to_csv(tables: Sequence[Table]) -> str:
                 rows += [{**start, **_csv_cell(block, line, seed)} for seed in line.cells]
     columns = dict.fromkeys(name for row in sorted(rows, key=lambda row: -row["finished"]) for name in row)
     axes = dict.fromkeys(f"axis {axis}" for table in tables for axis in table.axes)
-    out = io.StringIO()
-    writer = csv.DictWriter(out, list(dict.fromkeys(["group", *axes, *columns])), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return out.getvalue()
+    header = list(dict.fromkeys(["group", *axes, *columns]))
+    return "".join(csv_lines(header, ([row.get(name) for name in header] for row in rows)))
 
 
 def _csv_row(table: Table, number: int, line: Line) -> dict[str, Any]:

@@ -15,13 +15,18 @@ from in2r.bench.claims import Claim
 from in2r.bench.folder import GridFolder
 from in2r.bench.grid import Cell, cell_config
 from in2r.bench.warmups import warmup_epochs, warmup_key
-from in2r.errors import InputError
+from in2r.errors import InputError, command_line
 from in2r.training.interrupts import Interrupts, deferred_interrupts
 
 POLL, LOOK = 0.5, 5.0
 """Seconds between two looks at the own cells, and at those of other runners."""
 LIMIT = 3
 """Cells in a row that fail before their first epoch, after which a runner stops: the cause is not in the cells."""
+
+_HINTS = {
+    "SIGKILL": ", as the system does when memory runs out",
+    "SIGBUS": ", as happens when a feature file is cut short while it is read",
+}
 
 Report = Callable[[str, str], None]
 """is called with a cell's name and what became of it: started, or its state afterwards"""
@@ -101,9 +106,10 @@ class Runner:
         claimed is not waited for: nobody here can know whether its process runs.
         """
         if self._failures >= LIMIT:
+            status = command_line("in2r", "bench", "status", self.folder.path)
             raise InputError(
-                f"{self.folder.path}: {LIMIT} cells in a row failed before their first epoch; `in2r bench status "
-                f"{self.folder.path}` says why, `--retry` starts them again"
+                f"{self.folder.path}: {LIMIT} cells in a row failed before their first epoch; `{status}` says why, "
+                "`--retry` starts them again"
             )
         states = {cell.name: self.folder.state(cell.name) for cell in self.cells}
         alive = [cell for cell in self.cells if states[cell.name] == "running" and self._is_alive(cell)]
@@ -166,5 +172,5 @@ def _reason(status: int) -> str:
     """Say how a process ended that did not say it itself."""
     if status >= 0:
         return f"ended with status {status}"
-    hint = ", as the system does when memory runs out" if status == -signal.SIGKILL else ""
-    return f"killed by {signal.Signals(-status).name}{hint}"
+    killed = signal.Signals(-status).name
+    return f"killed by {killed}{_HINTS.get(killed, '')}"

@@ -1,13 +1,13 @@
 """`in2r bench`: a whole grid of runs from one file, and tables of their results."""
 
 import argparse
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
 
 from in2r.cli import bench_run, bench_table
+from in2r.cli.paths import path_argument
 
 if TYPE_CHECKING:
     from in2r.bench.folder import GridFolder
@@ -26,7 +26,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     actions = parser.add_subparsers(dest="bench_verb", required=True, metavar="VERB")
     bench_run.register(actions)
     status = actions.add_parser("status", help="list the cells of a grid and how far each is")
-    status.add_argument("folder", type=Path, metavar="GRID", help="the grid's folder")
+    status.add_argument("folder", type=path_argument, metavar="GRID", help="the grid's folder")
     status.set_defaults(run=run_status)
     bench_table.register(actions)
 

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from in2r.cli.paths import name_or_path, path_argument
 from in2r.cli.show import duration
-from in2r.errors import InputError
+from in2r.errors import InputError, command_line
 
 if TYPE_CHECKING:
     from in2r.bench.folder import GridFolder
@@ -41,13 +42,18 @@ def register(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         "run", help="train and test every cell of a grid; resume what is not finished", epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
-    run.add_argument("grid", metavar="GRID", help="a grid file, a grid of the package, or a grid's folder")
+    run.add_argument(
+        "grid", type=name_or_path, metavar="GRID", help="a grid file, a grid of the package, or a grid's folder"
+    )
     run.add_argument(
         "overrides", nargs="*", metavar="key=value", help="settings of every cell, below those of its axes"
     )
-    run.add_argument("--out", type=Path, metavar="FOLDER", help="the grid's folder, unless GRID is one")
+    run.add_argument("--out", type=path_argument, metavar="FOLDER", help="the grid's folder, unless GRID is one")
     run.add_argument(
-        "--data", default="", metavar="FOLDER", help="the folder that a relative data.path begins in; default: this one"
+        "--data",
+        type=path_argument,
+        metavar="FOLDER",
+        help="the folder that a relative data.path begins in; default: this one",
     )
     run.add_argument("--jobs", type=int, default=1, metavar="N", help="cells at the same time; default: 1")
     run.add_argument(
@@ -82,7 +88,7 @@ def run_grid(args: argparse.Namespace) -> int:
     if args.jobs < 1:
         raise InputError(f"--jobs must be at least 1, got {args.jobs}")
     folder = _folder(args)
-    data = str(Path(args.data).absolute()) if args.data else os.getcwd()
+    data = str((args.data or Path.cwd()).absolute())
     threads = None if args.jobs == 1 else max(1, (os.cpu_count() or 1) // args.jobs)
     place = Placement(data, args.device, threads)
     console = Console()
@@ -100,7 +106,7 @@ def run_grid(args: argparse.Namespace) -> int:
     with _Display(console, folder, cells) as display:
         whole = Runner(folder, able, place, args.jobs, display.report, display.tick).run()
     _say_held(console, folder, able)
-    _print(console, f"tables: in2r bench table {folder.path}")
+    _print(console, f"tables: {command_line('in2r', 'bench', 'table', folder.path)}")
     return 0 if whole and not found else 1
 
 

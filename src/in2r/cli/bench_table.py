@@ -2,10 +2,8 @@
 
 import argparse
 import io
-import shlex
 import sys
 import textwrap
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from rich import box
@@ -14,7 +12,8 @@ from rich.measure import Measurement
 from rich.table import Table as RichTable
 from rich.text import Text as RichText
 
-from in2r.errors import InputError
+from in2r.cli.paths import path_argument
+from in2r.errors import InputError, command_line
 
 if TYPE_CHECKING:
     from in2r.bench.sheets import Sheet, Text
@@ -45,7 +44,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("grid", metavar="GRID", type=Path, help="the grid's folder")
+    parser.add_argument("grid", metavar="GRID", type=path_argument, help="the grid's folder")
     parser.add_argument(
         "--group", metavar="NAME", action="append", default=[], help="only this group; repeatable; default: all"
     )
@@ -59,7 +58,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         choices=SUFFIXES.values(),
         help="print this format; default: that of the suffix of --out, or the terminal's",
     )
-    parser.add_argument("--out", metavar="FILE", type=Path, help=f"write to a file ({', '.join(SUFFIXES)})")
+    parser.add_argument("--out", metavar="FILE", type=path_argument, help=f"write to a file ({', '.join(SUFFIXES)})")
     parser.set_defaults(run=run)
 
 
@@ -76,7 +75,8 @@ def run(args: argparse.Namespace) -> int:
         _show(tables, command)
         return 0
     if wanted is None:
-        said = f"{args.grid}: no run is finished yet; `in2r bench run {shlex.quote(str(args.grid))}` trains them"
+        train = command_line("in2r", "bench", "run", args.grid)
+        said = f"{args.grid}: no run is finished yet; `{train}` trains them"
         Console().print(said, markup=False, highlight=False, soft_wrap=True)
         return 0
     text = render(tables, wanted, command)
@@ -111,7 +111,7 @@ def _command(args: argparse.Namespace) -> str:
     options = [word for name in args.group for word in ("--group", name)]
     if args.minus is not None:
         options += ["--minus", args.minus]
-    return shlex.join(["in2r", "bench", "table", str(args.grid), *options])
+    return command_line("in2r", "bench", "table", args.grid, *options)
 
 
 def _show(tables: "list[Table]", command: str) -> None:

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from in2r.cli.paths import path_argument
 from in2r.errors import InputError
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     parser = subparsers.add_parser("data", help="check, convert or make data", description=__doc__)
     verbs = parser.add_subparsers(dest="data_verb", required=True, metavar="VERB")
     check = _add(verbs, "check", run_check, "say what a data folder holds and what is wrong with it", "data/mine")
-    check.add_argument("path", type=Path, help="the data folder")
+    check.add_argument("path", type=path_argument, help="the data folder")
     check.add_argument("--full-hash", action="store_true", help="fingerprint every byte in place of sampled blocks")
     add_data_options(check, vectors=True)
 
@@ -34,8 +35,8 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         "turn a precomp folder into a pair table",
         "data/f30k_precomp data/f30k",
     )
-    convert.add_argument("source", type=Path, help="the precomp folder")
-    convert.add_argument("target", type=Path, help="the new folder")
+    convert.add_argument("source", type=path_argument, help="the precomp folder")
+    convert.add_argument("target", type=path_argument, help="the new folder")
     convert.add_argument("--kind", choices=("tsv", "csv", "jsonl", "parquet"), default="tsv", help="table format")
     convert.add_argument(
         "--dev-rule", choices=("scan", "ncr", "full"), default="scan",
@@ -47,7 +48,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         verbs, "scenes", run_scenes, "draw pictures with captions and region features",
         "data/scenes --train 2000 --captions-per-image 1-7",
     )  # fmt: skip
-    scenes.add_argument("folder", type=Path, help="the new folder")
+    scenes.add_argument("folder", type=path_argument, help="the new folder")
     for name, images in (("train", 2000), ("dev", 200), ("test", 500)):
         scenes.add_argument(f"--{name}", type=int, default=images, help=f"images (default: {images})")
     scenes.add_argument(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
+from in2r.cli.paths import path_argument
 from in2r.cli.score import probability
 from in2r.cli.show import Terminal
 from in2r.errors import InputError
@@ -45,7 +46,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         help="do the whole job on drawn scenes with 40 %% mismatched captions, in minutes",
         epilog="example: in2r demo --out demo   (called again, it goes on where it stopped)",
     )
-    parser.add_argument("--out", type=Path, default=Path("demo"), metavar="FOLDER", help="default: demo")
+    parser.add_argument("--out", type=path_argument, default=Path("demo"), metavar="FOLDER", help="default: demo")
     parser.add_argument(
         "--images", type=int, default=SIZES["train"], metavar="N", help="training images; default: 1200"
     )
@@ -181,6 +182,6 @@ def _pairs(console: Console, folder: Path, data: Path, noise: "NoiseIndex") -> N
         f"noise rate found: {'not known' if rate is None else f'{100 * rate:.1f} %'}, injected: {100 * moved:.1f} %",
         f"every pair, worst first: {scores}",
         f"pictures: {data / 'pictures' / 'train'}",
-        f"search model: {folder / 'model'}   in Python: in2r.load('{folder / 'model'}')",
+        f"search model: {folder / 'model'}   in Python: in2r.load({str(folder / 'model')!r})",
     ):
         console.print(line, markup=False, highlight=False, soft_wrap=True)

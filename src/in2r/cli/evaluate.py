@@ -6,6 +6,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from in2r.cli.paths import path_argument
+
 EXAMPLES = """\
 examples:
   in2r eval runs/mine            the test split
@@ -35,7 +37,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("folder", metavar="RUN", help="the run folder")
+    parser.add_argument("folder", type=path_argument, metavar="RUN", help="the run folder")
     parser.add_argument("--split", default="test", choices=("test", "dev"), help="default: test")
     parser.add_argument("--folds", type=int, default=1, metavar="N", help="mean over N folds (COCO 1K: 5); default: 1")
     parser.add_argument(

@@ -7,7 +7,6 @@ import argparse
 import io
 import logging
 import os
-import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
@@ -16,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import in2r
-from in2r.errors import InputError
+from in2r.errors import InputError, command_line
+from in2r.files import describe
 
 VERBS = (
     "demo", "train", "resume", "evaluate", "score", "encode", "bench", "plot", "data", "noise", "vocabulary", "methods",
@@ -52,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except InputError as error:
         return _mistake(error, str(error), args)
     except OSError as error:
-        return _mistake(error, f"{error.filename or 'file system'}: {error.strerror or error}", args)
+        return _mistake(error, "; ".join([describe(error), *_goes_on(args)]), args)
     except (MemoryError, RuntimeError) as error:
         if not _is_out_of_memory(error):
             raise
@@ -111,11 +111,11 @@ def _goes_on(args: argparse.Namespace) -> list[str]:
     if args.verb == "demo":
         return ["`in2r demo` (the same command) goes on"]
     if vars(args).get("bench_verb") == "run":
-        return [f"`in2r bench run {shlex.quote(str(args.out or args.grid))}` resumes it"]
+        return [f"`{command_line('in2r', 'bench', 'run', args.out or args.grid)}` resumes it"]
     folder = {"train": "out", "resume": "folder"}.get(args.verb)
     if folder is None or not (Path(vars(args)[folder]) / "config.yaml").is_file():  # RunFolder would import PyTorch
         return []
-    return [f"`in2r resume {shlex.quote(vars(args)[folder])}` goes on with it"]
+    return [f"`{command_line('in2r', 'resume', vars(args)[folder])}` goes on with it"]
 
 
 class _Output(io.FileIO):

@@ -5,6 +5,8 @@ import argparse
 from rich.console import Console
 from rich.table import Table
 
+from in2r.cli.paths import name_or_path
+
 EXAMPLES = """\
 examples:
   in2r methods
@@ -23,7 +25,12 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--check", metavar="METHOD", help="run the common tests on a method: a name, or file.py:Class")
+    parser.add_argument(
+        "--check",
+        type=name_or_path,
+        metavar="METHOD",
+        help="run the common tests on a method: a name, or file.py:Class",
+    )
     parser.add_argument("--backbone", default="gpo", help="the backbone of the tests: gpo (default), vsepp or sgr")
     parser.set_defaults(run=run)
 

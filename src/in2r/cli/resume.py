@@ -4,6 +4,7 @@ import argparse
 
 from rich.console import Console
 
+from in2r.cli.paths import path_argument
 from in2r.cli.show import Terminal, print_done
 
 
@@ -15,7 +16,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         epilog="example: in2r resume runs/mine. The settings are those of RUN/config.yaml; one that has changed since "
         "the run began is refused, or with --force taken.",
     )
-    parser.add_argument("folder", metavar="RUN", help="the run folder")
+    parser.add_argument("folder", type=path_argument, metavar="RUN", help="the run folder")
     parser.add_argument(
         "--force", action="store_true", help="go on although settings, data or the noise index have changed"
     )

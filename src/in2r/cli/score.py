@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from in2r.cli.evaluate import reservations
+from in2r.cli.paths import path_argument
 from in2r.errors import InputError
 from in2r.files import read_json
 
@@ -36,7 +37,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("folder", metavar="RUN", help="the run folder")
+    parser.add_argument("folder", type=path_argument, metavar="RUN", help="the run folder")
     parser.add_argument("--top", type=int, default=20, metavar="N", help="pairs to print; default: 20")
     parser.add_argument("--keep", metavar="COLUMNS", help="columns of your pair table to copy, such as id,url")
     parser.add_argument("--bom", action="store_true", help="begin scores.csv so that spreadsheets read it as UTF-8")

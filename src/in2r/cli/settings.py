@@ -4,6 +4,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from in2r.cli.paths import name_or_path
+from in2r.errors import command_line
 from in2r.runs.presets import presets
 
 
@@ -17,12 +19,14 @@ def add_settings(parser: argparse.ArgumentParser, **how: Any) -> None:
     names = ", ".join(presets())
 
     def source(text: str) -> str:
-        if "=" in text and not Path(text).is_file():
+        file = name_or_path(text)
+        if "=" in text and not Path(file).is_file():
+            right = command_line(*parser.prog.split(), "in2r", text)
             raise argparse.ArgumentTypeError(
-                f"{text!r} is a setting; the first argument must be a preset ({names}) or a YAML file, "
-                f"as in `{parser.prog} in2r {text} ...`"
+                f"{text!r} is a setting; the first argument must be a preset ({names}) or a YAML file, as in "
+                f"`{right} ...`"
             )
-        return text
+        return file
 
     parser.add_argument("settings", type=source, help=f"a preset ({names}) or a YAML file", **how)
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="settings that differ")

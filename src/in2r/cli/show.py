@@ -18,6 +18,8 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+from in2r.errors import command_line
+
 if TYPE_CHECKING:
     from in2r.runs.folder import RunFolder
     from in2r.training.plan import Plan
@@ -150,7 +152,8 @@ class Terminal:
 
 def print_done(console: Console, folder: "RunFolder", setup: "Setup") -> None:
     """Say where the model of a trained run is, how it is tested, and whether the last epoch ended badly."""
-    test = f"   test it: in2r eval {folder.path}" if "test" in setup.source.split_names else ""
+    has_test = "test" in setup.source.split_names
+    test = f"   test it: {command_line('in2r', 'eval', folder.path)}" if has_test else ""
     console.print(f"model: {folder.model}{test}", markup=False, highlight=False, soft_wrap=True)
     from in2r.training.evaluation import failures
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from in2r.cli.paths import name_or_path, path_argument
 from in2r.cli.settings import add_settings
 from in2r.cli.show import Terminal, print_done
 
@@ -33,8 +34,13 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_settings(parser)
-    parser.add_argument("--method", metavar="METHOD", help="another method: a name, or file.py:Class, one of your own")
-    parser.add_argument("--out", required=True, metavar="RUN", help="the run folder to make")
+    parser.add_argument(
+        "--method",
+        type=name_or_path,
+        metavar="METHOD",
+        help="another method: a name, or file.py:Class, one of your own",
+    )
+    parser.add_argument("--out", type=path_argument, required=True, metavar="RUN", help="the run folder to make")
     parser.set_defaults(run=run)
 
 

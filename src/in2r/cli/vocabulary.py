@@ -2,12 +2,12 @@
 
 import argparse
 from collections.abc import Sequence
-from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
 from in2r.cli.data import add_data_options, open_folder
+from in2r.cli.paths import path_argument
 from in2r.errors import InputError
 
 EXAMPLE = "example: in2r vocab build data/f30k --out f30k_vocab.json --splits train,dev"
@@ -18,8 +18,8 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     parser = subparsers.add_parser("vocab", help="build a vocabulary file", description=__doc__, epilog=EXAMPLE)
     verbs = parser.add_subparsers(dest="vocab_verb", required=True, metavar="VERB")
     build = verbs.add_parser("build", help="count the words of the captions and save the frequent ones", epilog=EXAMPLE)
-    build.add_argument("data", type=Path, help="the data folder")
-    build.add_argument("--out", type=Path, required=True, help="the JSON file")
+    build.add_argument("data", type=path_argument, help="the data folder")
+    build.add_argument("--out", type=path_argument, required=True, help="the JSON file")
     build.add_argument("--min-count", type=int, default=4, help="rarer words become <unk> (default: 4)")
     build.add_argument(
         "--splits",

@@ -1,18 +1,16 @@
 """From a precomp folder to a pair table with one feature file."""
 
-import csv
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.lib.format import open_memmap
 
-from in2r.data.features import Features
+from in2r.data.features import Features, create_npy
 from in2r.data.pairs import PairSet, open_data, require_usable
 from in2r.errors import InputError
-from in2r.files import atomic_path, require_free_space, write_text
+from in2r.files import atomic_path, require_free_space, write_csv, write_text
 
 KINDS = ("tsv", "csv", "jsonl", "parquet")
 
@@ -66,8 +64,7 @@ def convert_precomp(
     ids = _image_ids(splits)
     if ids is not None:
         write_text(folder / "image_ids.txt", "".join(f"{name}\n" for name in ids))
-    with atomic_path(folder / f"pairs.{kind}") as path:
-        _write_table(path, kind, _columns(splits, ids))
+    _write_table(folder / f"pairs.{kind}", kind, _columns(splits, ids))
 
 
 def _write_features(path: Path, parts: Sequence[Features], progress: Callable[[int, int], None] | None) -> None:
@@ -81,7 +78,7 @@ def _write_features(path: Path, parts: Sequence[Features], progress: Callable[[i
     shape = (total, dim) if regions == 1 else (total, regions, dim)
     done = 0
     with atomic_path(path) as temporary:
-        out = open_memmap(temporary, mode="w+", dtype=np.result_type(*(p.array.dtype for p in parts)), shape=shape)
+        out = create_npy(temporary, np.result_type(*(p.array.dtype for p in parts)), shape)
         for part in parts:
             for rows, values in part.blocks():
                 out[done : done + len(rows)] = values.reshape(len(rows), *shape[1:])
@@ -112,19 +109,16 @@ def _columns(splits: Sequence[PairSet], ids: Sequence[str] | None) -> dict[str, 
 
 
 def _write_table(path: Path, kind: str, columns: Mapping[str, Sequence[str]]) -> None:
+    records = zip(*columns.values(), strict=True)
     if kind == "parquet":
         pyarrow, parquet = _pyarrow()
-        parquet.write_table(pyarrow.table(columns), path)
-        return
-    records = zip(*columns.values(), strict=True)
-    with path.open("w", encoding="utf-8", newline="") as file:
-        if kind == "jsonl":
-            objects = (dict(zip(columns, record, strict=True)) for record in records)
-            file.writelines(json.dumps(value, ensure_ascii=False) + "\n" for value in objects)
-        else:
-            writer = csv.writer(file, delimiter="\t" if kind == "tsv" else ",", lineterminator="\n")
-            writer.writerow(columns)
-            writer.writerows(records)
+        with atomic_path(path) as temporary:
+            parquet.write_table(pyarrow.table(columns), temporary)
+    elif kind == "jsonl":
+        objects = (dict(zip(columns, record, strict=True)) for record in records)
+        write_text(path, "".join(json.dumps(value, ensure_ascii=False) + "\n" for value in objects))
+    else:
+        write_csv(path, columns, records, delimiter="\t" if kind == "tsv" else ",")
 
 
 def _pyarrow() -> tuple[Any, Any]:

@@ -1,5 +1,8 @@
 """Features of images or captions: an array on disk that is read row by row, or a copy of its items that is resident."""
 
+import errno
+import mmap
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -7,10 +10,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 from torch import Tensor
 
 from in2r.errors import InputError
+from in2r.files import naming
 from in2r.transfer import buffer, send
 
 LARGEST = 1e12
@@ -63,6 +68,9 @@ class Features:
         Only the rows of `items` (B,) int64, on the CPU, are read; they travel in the file's own precision. The values
         are on the device. The mask is on the CPU, where sizes of sets are known without waiting for a device, and None
         when every item has all regions.
+
+        Raises:
+            OSError: the file was cut short since it was opened; see `require_whole`.
         """
         values = self._read(items, device).float()
         if self.lengths is None:
@@ -72,6 +80,7 @@ class Features:
     def _read(self, items: Tensor, device: torch.device | str) -> Tensor:
         """Return the items (B, regions, dim) on the device, in the file's precision."""
         if self.held is None:
+            require_whole(self.array)
             # `take` makes a fresh, writable array; a copy-on-write map fails on files larger than the memory.
             return send(torch.from_numpy(np.take(self.array, self.rows[items.numpy()], axis=0)), device)
         if self.held.device.type == "cpu":
@@ -103,6 +112,7 @@ class Features:
         size = max(1, BLOCK_BYTES // row_bytes)
         for start in range(0, len(self), size):
             rows = self.rows[start : start + size]
+            require_whole(self.array)
             yield rows, np.take(self.array, rows, axis=0)
 
 
@@ -136,6 +146,39 @@ def open_array(path: Path) -> NDArray[Any]:
     if not array.flags.c_contiguous:
         raise InputError(f"{path}: stored in Fortran order; write it with numpy.ascontiguousarray")
     return array if array.ndim == 3 else array[:, None, :]
+
+
+def create_npy(path: Path, dtype: Any, shape: tuple[int, ...]) -> np.memmap[Any, Any]:
+    """Memory-map a new npy file to be filled, with its whole space on the disk.
+
+    Without the space, a disk that another process fills meanwhile would end this one without a message (SIGBUS).
+
+    Raises:
+        OSError: the disk is too full; with the file's name.
+    """
+    array = open_memmap(path, mode="w+", dtype=dtype, shape=shape)
+    if hasattr(os, "posix_fallocate"):  # not on macOS
+        with naming(path), path.open("r+b") as file:
+            os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
+    return array
+
+
+def require_whole(array: NDArray[Any]) -> None:
+    """Raise `OSError` where the file of a memory-mapped array is shorter than when it was opened; ask before each read.
+
+    To read what is gone would end the process without a message (SIGBUS). That remains for a file which is cut in the
+    moment between this look and the end of the read, and for a disk that fails.
+    """
+    base: Any = array
+    while isinstance(base, np.ndarray) and not isinstance(base.base, mmap.mmap):
+        base = base.base
+    if not isinstance(base, np.memmap):
+        return
+    mapped: Any = base.base
+    opened, found = len(mapped), mapped.size()
+    if found < opened:
+        said = f"was cut short while it was in use, from {opened:,} to {found:,} bytes; put the whole file back"
+        raise OSError(errno.EIO, said, str(base.filename))
 
 
 def unusable(values: NDArray[Any]) -> NDArray[np.bool_]:

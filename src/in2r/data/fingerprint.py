@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from in2r.errors import InputError
-from in2r.files import sha256_file
+from in2r.files import naming, sha256_file
 
 WHOLE_BYTES = 2**24
 SAMPLES = 16
@@ -23,7 +23,7 @@ def file_hash(path: Path, *, full: bool = False) -> str:
     if full or (path.suffix != ".npy" and size <= WHOLE_BYTES) or size <= SAMPLES * SAMPLE_BYTES:
         return sha256_file(path)
     digest = hashlib.sha256(str(size).encode())
-    with path.open("rb") as file:
+    with naming(path), path.open("rb") as file:
         for sample in range(SAMPLES):
             file.seek((size - SAMPLE_BYTES) * sample // (SAMPLES - 1))
             digest.update(file.read(SAMPLE_BYTES))

@@ -12,7 +12,7 @@ from in2r.data.features import Features, open_array
 from in2r.data.fingerprint import fingerprint
 from in2r.data.pairs import SPLITS, PairSet, canonical_split
 from in2r.data.rows import read_delimited, read_lines
-from in2r.errors import Faults, InputError
+from in2r.errors import Faults, InputError, command_line
 
 CAPTIONS_PER_IMAGE = 5
 """The rule of `_caps.txt`: five consecutive lines describe one image; a tsv has one caption an image."""
@@ -141,9 +141,10 @@ class PrecompSource:
         if not files:
             return ""
         suffix = files[0].stem.removeprefix(start.name)
+        setting, option = command_line(f"data.caption_vectors={suffix}"), command_line("--caption-vectors", suffix)
         return (
-            f"; beside it lies {files[0].name}: if it holds captions as vectors, give data.caption_vectors={suffix} "
-            f"(--caption-vectors {suffix} where a verb takes no settings)"
+            f"; beside it lies {files[0].name}: if it holds captions as vectors, give {setting} "
+            f"({option} where a verb takes no settings)"
         )
 
     def _open_vectors(self, name: str) -> Features | None:

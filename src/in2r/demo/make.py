@@ -8,14 +8,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 
+from in2r.data.features import create_npy
 from in2r.demo.captions import caption_scene
 from in2r.demo.drawing import SIDE, Pixels, Scene, draw_scene, paint
 from in2r.demo.features import DIM, REGIONS, region_features
 from in2r.errors import InputError
-from in2r.files import atomic_path, require_free_space, write_text
+from in2r.files import atomic_path, naming, require_free_space, write_csv, write_text
 from in2r.seeds import derive
 
 VERSION = 1  # raised whenever the same seed gives other pictures, captions or features
@@ -123,14 +123,19 @@ def _picture_writer() -> Callable[[Path, Pixels], None]:
         from PIL import Image
     except ImportError:
         raise InputError('drawing scenes needs Pillow; install it with: pip install "in2r[scenes]"') from None
-    return lambda path, pixels: Image.fromarray(pixels).save(path)
+
+    def save(path: Path, pixels: Pixels) -> None:
+        with naming(path):
+            Image.fromarray(pixels).save(path)
+
+    return save
 
 
 @contextmanager
 def _feature_file(path: Path, images: int) -> Iterator[NDArray[np.float16]]:
     """Yield the array of a feature file that is written to disk as it is filled, (images, REGIONS, DIM)."""
     with atomic_path(path) as temporary:
-        array = open_memmap(temporary, mode="w+", dtype=np.float16, shape=(images, REGIONS, DIM))
+        array = create_npy(temporary, np.float16, (images, REGIONS, DIM))
         yield array
         array.flush()
 
@@ -153,9 +158,9 @@ def _write_precomp(folder: Path, images: list[_Image]) -> None:
 
 
 def _write_table(folder: Path, images: list[_Image]) -> None:
-    rows = [f"{image.id}\t{caption}\t{image.split}" for image in images for caption in image.captions]
+    rows = ([image.id, caption, image.split] for image in images for caption in image.captions)
     write_text(folder / "image_ids.txt", _lines([image.id for image in images]))
-    write_text(folder / "pairs.tsv", _lines(["image\tcaption\tsplit", *rows]))
+    write_csv(folder / "pairs.tsv", ["image", "caption", "split"], rows, delimiter="\t")
 
 
 def _lines(lines: list[str]) -> str:

@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import Any
 
 from in2r.errors import InputError, near
+from in2r.files import expand_home
 from in2r.methods.base import Method, MethodConfig
 from in2r.methods.division import PartitionConfig
 from in2r.methods.in2r import In2r
@@ -41,8 +42,7 @@ def find_method(name: str) -> type[Method]:
     if name in METHODS:
         return METHODS[name]
     if ".py:" in name:
-        path, _, attribute = name.rpartition(":")
-        return _checked(getattr(_module(Path(path).expanduser().absolute()), attribute, None), name)
+        return _checked(getattr(_module(_file(name)), name.rpartition(":")[2], None), name)
     for entry in entry_points(group=ENTRY_POINTS):
         if entry.name == name:
             return _checked(entry.load(), f"{name} ({entry.value})")
@@ -62,8 +62,12 @@ def method_file(name: str) -> dict[str, str] | None:
     """Return path and SHA-256 of the file that a user's own method comes from; None for an installed method."""
     if ".py:" not in name:
         return None
-    path = Path(name.rpartition(":")[0]).expanduser().absolute()
+    path = _file(name)
     return {"path": str(path), "sha256": sha256(path.read_bytes()).hexdigest()}
+
+
+def _file(name: str) -> Path:
+    return Path(expand_home(name.rpartition(":")[0])).absolute()
 
 
 @cache

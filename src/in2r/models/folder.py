@@ -20,7 +20,7 @@ import in2r
 from in2r.config import fill, to_dict
 from in2r.data.text.vocabulary import Vocabulary
 from in2r.device import resolve_device
-from in2r.errors import InputError
+from in2r.errors import InputError, command_line
 from in2r.files import read_json, write_json, write_text
 from in2r.models.base import Backbone
 from in2r.models.build import Inputs, ModelConfig, build_backbone
@@ -167,7 +167,7 @@ def _find(folder: Path) -> Path:
     if (folder / "model" / "config.json").is_file():
         return folder / "model"
     if (folder / "run.json").is_file():
-        raise InputError(f"{folder}: the run has no model yet; `in2r resume {folder}` finishes it")
+        raise InputError(f"{folder}: the run has no model yet; `{command_line('in2r', 'resume', folder)}` finishes it")
     raise InputError(f"{folder}: no config.json here; expected a model folder or a run folder")
 
 

@@ -1,13 +1,15 @@
 """The run folder: its lock, its append-only record, its description."""
 
+import errno
 import fcntl
 import json
+import logging
 import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import yaml
 
@@ -18,6 +20,11 @@ from in2r.files import is_temporary, read_json, remove_temporaries, write_json, 
 from in2r.form import read
 from in2r.runs.info import EpochLine, require_info
 from in2r.runs.settings import RunConfig, resolve
+
+log = logging.getLogger(__name__)
+
+_NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EBADF, errno.EOPNOTSUPP, errno.ENOTSUP}
+"""How file systems, of networks most of all, say that they do not lock files."""
 
 
 class RunInUseError(InputError):
@@ -145,21 +152,18 @@ class RunFolder:
     def locked(self) -> Iterator[None]:
         """Hold the folder for this process; the system releases it when the process ends, however it ends.
 
+        Where the file system does not lock files, a warning says so and the folder is not held.
+
         Raises:
             RunInUseError: another process is working in the folder.
-            InputError: the folder cannot be made or written.
+            InputError: the folder cannot be made, written or locked.
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise InputError(f"{self.path}: cannot be a run folder ({error.strerror})") from None
         with (self.path / "lock").open("a+") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                file.seek(0)
-                holder = file.read().strip() or "unknown"
-                raise RunInUseError(f"{self.path}: process {holder} is working in this run folder") from None
+            self._lock(file)
             try:
                 file.truncate(0)
                 os.write(file.fileno(), str(os.getpid()).encode())  # unbuffered: closing has nothing left to fail at
@@ -168,6 +172,21 @@ class RunFolder:
             for folder in (self.path, self.checkpoints):
                 remove_temporaries(folder)
             yield
+
+    def _lock(self, file: TextIO) -> None:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            holder = file.read().strip() or "unknown"
+            raise RunInUseError(f"{self.path}: process {holder} is working in this run folder") from None
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise InputError(f"{file.name}: cannot be locked ({error.strerror})") from None
+            log.warning(
+                "%s: the file system does not lock files (%s), so a second process would not be refused here; start "
+                "only one at a time", self.path, error.strerror,
+            )  # fmt: skip
 
 
 def _finite(value: Any) -> Any:

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from in2r.config import fill, key, merge, parse_overrides, read_yaml, section
+from in2r.config import deciding, fill, key, merge, parse_overrides, read_yaml, section, with_values
 from in2r.errors import InputError
+from in2r.files import expand_home
 from in2r.methods import MethodConfig, PartitionConfig, build_method, find_method
 from in2r.methods.in2r import In2rConfig
 from in2r.models.build import ModelConfig, model_fault
@@ -149,9 +150,28 @@ def load_config(source: str | Path | None = None, overrides: Iterable[str] = (),
 
 def resolve(values: Mapping[str, Any]) -> RunConfig:
     """Fill a RunConfig from nested mappings; the method's own keys follow from `method.name`."""
-    config = fill(RunConfig, values)
+    config = _at_home(fill(RunConfig, values))
     _check(config)
     return config
+
+
+def paths(config: RunConfig) -> dict[str, str]:
+    """Return the values of the keys that name a file or folder, as `section.key`, where they have one."""
+    found = {**deciding(config, "place"), "checkpoint.warmups": config.checkpoint.warmups}
+    return {name: path for name, path in found.items() if path}
+
+
+def _at_home(config: RunConfig) -> RunConfig:
+    """Expand `~` in all paths."""
+    expanded, faults = {}, []
+    for name, path in paths(config).items():
+        try:
+            expanded[name] = expand_home(path)
+        except InputError as error:
+            faults.append(f"`{name}`: {error}")
+    if faults:
+        raise InputError("configuration: " + "; ".join(faults))
+    return with_values(config, expanded)
 
 
 def _source(source: str | Path | None) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from in2r.errors import InputError
+from in2r.files import naming
 
 
 class TensorBoard:
@@ -22,13 +23,16 @@ class TensorBoard:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
             raise InputError('record.tensorboard=true needs tensorboard: pip install "in2r[tensorboard]"') from None
-        self._writer = SummaryWriter(str(folder), purge_step=epoch + 1)
+        self._folder = folder
+        with naming(folder):
+            self._writer = SummaryWriter(str(folder), purge_step=epoch + 1)
 
     def write(self, record: dict[str, Any]) -> None:
         """Write one epoch's numbers; nested ones are named with slashes."""
-        for name, value in scalars(record).items():
-            self._writer.add_scalar(name, value, record["epoch"])
-        self._writer.flush()
+        with naming(self._folder):
+            for name, value in scalars(record).items():
+                self._writer.add_scalar(name, value, record["epoch"])
+            self._writer.flush()
 
 
 def scalars(record: dict[str, Any], prefix: str = "") -> dict[str, float]:

@@ -9,18 +9,18 @@ from typing import Any
 
 import torch
 
-from in2r.config import deciding, to_dict
+from in2r.config import to_dict, with_values
 from in2r.data.fingerprint import changed_splits
 from in2r.data.noise import save_index
 from in2r.data.text.vocabulary import Vocabulary
 from in2r.device import device_name, hold_freed_memory, resolve_device, use_threads
-from in2r.errors import InputError
+from in2r.errors import InputError, command_line
 from in2r.methods import Method
 from in2r.methods.registry import method_file
 from in2r.runs.folder import RunFolder
 from in2r.runs.identity import changed_settings, mark, require_own, versions
 from in2r.runs.info import FORMAT
-from in2r.runs.settings import RunConfig, resolve
+from in2r.runs.settings import RunConfig, paths
 from in2r.tensors import load_tensors
 from in2r.training.loop import Display, Trainer
 from in2r.training.plan import Plan, make_plan, warn_of_full_disk
@@ -248,9 +248,9 @@ def _refuse_unreadable_path(folder: RunFolder) -> None:
 
 def _refuse_existing(folder: RunFolder) -> None:
     if folder.exists():
+        resume = command_line("in2r", "resume", folder.path)
         raise InputError(
-            f"{folder.path}: holds a run already; `in2r resume {folder.path}` goes on with it as it was begun, a new "
-            "folder begins anew"
+            f"{folder.path}: holds a run already; `{resume}` goes on with it as it was begun, a new folder begins anew"
         )
     foreign = folder.foreign_files()
     if foreign:
@@ -259,13 +259,8 @@ def _refuse_existing(folder: RunFolder) -> None:
 
 def _absolute(config: RunConfig) -> RunConfig:
     """Make the paths of a config absolute, so that a run can be resumed from any folder."""
-    values = to_dict(config)
-    paths = [name for name, value in deciding(config, "place").items() if value] + ["checkpoint.warmups"]
-    for name in paths:
-        section, key = name.split(".")
-        if values[section][key] is not None:
-            values[section][key] = str(Path(values[section][key]).expanduser().absolute())
+    values = {name: str(Path(path).absolute()) for name, path in paths(config).items()}
     file = method_file(config.method.name)
     if file is not None:
-        values["method"]["name"] = f"{file['path']}:{config.method.name.rpartition(':')[2]}"
-    return resolve(values)
+        values["method.name"] = f"{file['path']}:{config.method.name.rpartition(':')[2]}"
+    return with_values(config, values)

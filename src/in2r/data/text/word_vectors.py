@@ -13,6 +13,7 @@ from torch import Tensor
 
 from in2r.data.text.vocabulary import MASK, SPECIALS, Vocabulary
 from in2r.errors import InputError
+from in2r.files import naming
 
 _WITHOUT_MARKS = str.maketrans("", "", "-.'")
 
@@ -108,7 +109,7 @@ def load_word_vectors(path: str | os.PathLike[str], vocabulary: Vocabulary, dim:
 def _read(file: Path, wanted: set[bytes], dim: int, digest: "hashlib._Hash") -> dict[bytes, NDArray[np.float32]]:
     """Return the vectors of the wanted words, the first where a word comes twice; hash the file as well."""
     vectors: dict[bytes, NDArray[np.float32]] = {}
-    with file.open("rb") as lines:
+    with naming(file), file.open("rb") as lines:
         for number, line in enumerate(lines, 1):
             digest.update(line)
             if number == 1:
