@@ -16,7 +16,7 @@ from in2r.data.text.vocabulary import Vocabulary
 from in2r.device import device_name, hold_freed_memory, resolve_device, use_threads
 from in2r.errors import InputError
 from in2r.methods import Method
-from in2r.methods.registry import method_file
+from in2r.methods.registry import absolute_name, method_file
 from in2r.runs.folder import RunFolder
 from in2r.runs.identity import changed_settings, mark, require_own, versions
 from in2r.runs.settings import RunConfig
@@ -173,7 +173,8 @@ def reopen(folder: RunFolder, *, device: str | None = None, force: bool = False)
         force: only warn where settings, data or noise differ.
 
     Raises:
-        InputError: settings, features, captions or noise index differ from those that the run was begun with.
+        InputError: settings, features, captions, noise index or the method's own file differ from those that the run
+            was begun with.
     """
     config, info = folder.config(), folder.info()
     vocabulary = None if info["vocabulary"] is None else _own_vocabulary(folder, info["vocabulary"])
@@ -186,6 +187,9 @@ def reopen(folder: RunFolder, *, device: str | None = None, force: bool = False)
     noise = setup.noise_record()
     if (noise or {}).get("sha256") != (info["noise"] or {}).get("sha256"):
         faults.append(f"the noise index {noise_file or config.noise.index}")
+    own_method = method_file(config.method.name)
+    if own_method is not None and own_method["sha256"] != (info.get("method_file") or {}).get("sha256"):
+        faults.append(f"the method's file {own_method['path']}")
     _refuse_changes(folder, faults, force)
     return replace(setup, changes=tuple(faults))
 
@@ -265,5 +269,6 @@ def _absolute(config: RunConfig) -> RunConfig:
         word_vectors=path(config.data.word_vectors),
     )
     noise = replace(config.noise, index=path(config.noise.index))
+    method = replace(config.method, name=absolute_name(config.method.name))
     checkpoint = replace(config.checkpoint, warmups=path(config.checkpoint.warmups))
-    return replace(config, data=data, noise=noise, checkpoint=checkpoint)
+    return replace(config, data=data, noise=noise, method=method, checkpoint=checkpoint)
