@@ -13,14 +13,15 @@ import pytest
 import torch
 
 from in2r.cli.main import build_parser
-from in2r.config import presets
 from in2r.data.text.vocabulary import Vocabulary
+from in2r.errors import InputError
 from in2r.files import read_json
 from in2r.methods import METHODS
 from in2r.models.build import Inputs, ModelConfig, build_backbone
 from in2r.models.folder import save_model
 from in2r.results import evaluate_run, export_model, score_run
 from in2r.runs.folder import RunFolder
+from in2r.runs.presets import presets
 from in2r.runs.settings import RunConfig, load_config
 from in2r.training.train import reopen
 from tiny_run import make_data, make_noise, train
@@ -91,8 +92,12 @@ def parses(command: str) -> bool:
         with pytest.raises(SystemExit) as stopped:
             build_parser().parse_args([*words, "--help"])
         return stopped.value.code == 0
-    if getattr(args, "settings", None) in presets():
-        load_config(args.settings, args.overrides)
+    settings = getattr(args, "settings", None)
+    if settings is not None and not settings.endswith(".yaml") and ".py:" not in settings:
+        try:
+            load_config(settings, args.overrides)
+        except InputError:
+            return False
     return True
 
 
@@ -107,6 +112,9 @@ def test_wrong_commands_would_be_found() -> None:
     assert not parses("in2r data konvert")
     assert parses("in2r eval")  # a bare verb
     assert not parses("in2r eval runs/mine --fold 5 --what")
+    assert parses("in2r train in2r/tuned train.epochs=4 --out runs/mine")
+    assert not parses("in2r train in3r --out runs/mine")
+    assert not parses("in2r train in2r train.epoch=4 --out runs/mine")
     assert list(commands(CHECKOUT / "README.md"))
 
 
@@ -119,7 +127,7 @@ def known_keys() -> set[str]:
         for section in fields(RunConfig)
         for entry in fields(getattr(RunConfig(), section.name))
     }
-    return keys | {f"method.{entry.name}" for config, _ in METHODS.values() for entry in fields(config)}
+    return keys | {f"method.{entry.name}" for method in METHODS.values() for entry in fields(method.Config)}
 
 
 def is_known(name: str) -> bool:
@@ -154,7 +162,7 @@ def test_presets_exist(page: Path) -> None:
 
 
 def test_readme_lists_every_preset() -> None:
-    rows = re.findall(r"^\| `([a-z]+)` \|", (CHECKOUT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+    rows = re.findall(r"^\| `([a-z0-9/]+)` \|", (CHECKOUT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert sorted(rows) == presets()
 
 
