@@ -13,6 +13,9 @@ from in2r.errors import InputError
 from in2r.plots.sources import read_log
 
 INFO: dict[str, Any] = {
+    "format_version": 1,
+    "networks": ["A", "B"],
+    "method_file": None,
     "created": "2026-01-02",
     "versions": {},
     "device": "cpu",
@@ -24,7 +27,7 @@ INFO: dict[str, Any] = {
     "noise": NOISE,
     "vocabulary": None,
     "word_vectors": None,
-    "plan": {"epoch_seconds": []},
+    "plan": {"warmup_epochs": 1},
     "mark": "0",
     "settings": {},
 }
