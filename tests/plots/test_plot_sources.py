@@ -96,11 +96,11 @@ def test_a_damaged_epoch_is_named(tmp_path: Path, changes: dict[str, Any], fault
 @pytest.mark.parametrize(
     ("changes", "fault"),
     [
-        ({"noise": {}}, ".noise: no `file`"),
-        ({"noise": {**NOISE, "realised": "much"}}, ".noise.realised: expected a finite number, got 'much'"),
-        ({"data": None}, ".data: expected keys and values, got None"),
-        ({"data": {"path": "x", "fingerprint": "a"}}, ".data.fingerprint: expected keys and values, got 'a'"),
-        ({"seed": None}, ".seed: expected a whole number, got None"),
+        ({"noise": {}}, ": noise: no `file`"),
+        ({"noise": {**NOISE, "realised": "much"}}, ": noise.realised: expected a finite number, got 'much'"),
+        ({"data": None}, ": data: expected keys and values, got None"),
+        ({"data": {"path": "x", "fingerprint": "a"}}, ": data.fingerprint: expected keys and values, got 'a'"),
+        ({"seed": None}, ": seed: expected a whole number, got None"),
     ],
 )
 def test_a_damaged_description_is_named(tmp_path: Path, changes: dict[str, Any], fault: str) -> None:
