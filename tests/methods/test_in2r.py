@@ -13,7 +13,7 @@ from in2r.errors import InputError
 from in2r.layers.refiners import GatRefiner, GcnRefiner, GraphRefiner, MeanRefiner, Top1Refiner
 from in2r.losses import prototype_contrast_loss, rectification_loss, sce_loss, triplet_loss
 from in2r.memory import Neighbors
-from in2r.methods import Batch, Net, Now, PartitionConfig, Step, build_method, in_two
+from in2r.methods import Batch, Net, Now, PartitionConfig, Seen, Step, build_method, in_two
 from in2r.methods.in2r import In2r, In2rConfig, In2rOwn
 from in2r.methods.judging import PairLosses
 from in2r.methods.plain import Sce, SceConfig, Triplet, TripletConfig
@@ -553,8 +553,9 @@ def test_each_network_trains_on_its_peers_verdict_and_fills_its_memory_from_it()
     nets, data = {"A": network(made, 0), "B": network(made, 1)}, Pairs()
     low, high = torch.linspace(0, 0.1, 20), torch.linspace(5, 5.1, 20)
     first_half = torch.where(torch.arange(20) < 10, low, high)
-    seen = {"A": dict.fromkeys(("sce", "triplet-mean"), first_half)}
-    seen["B"] = dict.fromkeys(("sce", "triplet-mean"), first_half.flip(0))
+    mismatched = dict.fromkeys(("sce", "triplet-mean"), high)
+    seen = {"A": Seen(dict.fromkeys(mismatched, first_half), mismatched)}
+    seen["B"] = Seen(dict.fromkeys(mismatched, first_half.flip(0)), mismatched)
     found = made.divide(seen, nets, data, Now(epoch=0, epochs=1, seed=0))
     assert (found["A"].judge, found["B"].judge) == ("B", "A")
     assert torch.nonzero(found["B"].sets == 0).flatten().tolist() == list(range(10))
