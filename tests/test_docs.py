@@ -166,33 +166,6 @@ def test_readme_lists_every_preset() -> None:
     assert sorted(rows) == presets()
 
 
-def test_method_page_names_tests_and_functions_that_exist() -> None:
-    text = (CHECKOUT / "docs" / "methods" / "in2r.md").read_text(encoding="utf-8")
-    defined = "".join(path.read_text(encoding="utf-8") for path in (CHECKOUT / "tests").rglob("test_*.py"))
-    named = set(re.findall(r"`(test_[a-z_0-9]+)`", text))
-    assert len(named) > 20
-    assert sorted(name for name in named if f"def {name}(" not in defined) == []
-    files = set(re.findall(r"`(tests/[a-z_/0-9]+\.py)`", text))
-    files |= {f"src/in2r/{name}" for name in re.findall(r"`([a-z_0-9/]+\.py)`", text) if not name.startswith("tests/")}
-    assert sorted(name for name in files if not (CHECKOUT / name).is_file()) == []
-
-
-def test_design_page_names_every_module_and_nothing_else() -> None:
-    text = (CHECKOUT / "docs" / "design.md").read_text(encoding="utf-8")
-    source = CHECKOUT / "src" / "in2r"
-    rooms = text[text.index("| file | holds |") : text.index("## Contracts")]
-    named = set(re.findall(r"`((?:[a-z0-9_]+/)*[a-z0-9_*]+\.py)`", rooms))
-    assert sorted(name for name in named if not list(source.glob(name))) == []
-    covered = {path for name in named for path in source.glob(name)}
-    listed_whole = set(re.findall(r"`([a-z]+)/`", rooms))
-    left_out = {
-        path.relative_to(source).as_posix()
-        for path in source.rglob("*.py")
-        if path not in covered and path.name != "__init__.py" and path.relative_to(source).parts[0] not in listed_whole
-    }
-    assert left_out == set()
-
-
 # --- the run folder
 
 
