@@ -23,6 +23,7 @@ from in2r.results import evaluate_run, export_model, score_run
 from in2r.runs.folder import RunFolder
 from in2r.runs.presets import presets
 from in2r.runs.settings import RunConfig, load_config
+from in2r.testing import check_method
 from in2r.training.train import reopen
 from tiny_run import make_data, make_noise, train
 
@@ -68,6 +69,19 @@ def test_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save_model(tmp_path / "runs" / "mine" / "model", encoders, config, inputs, vocabulary, "card", {})
     names = run_blocks(CHECKOUT / "README.md", {"features": np.ones((3, 4, 6), np.float32)})
     assert np.shape(names["similarity"]) == (3, 1)
+
+
+def test_the_example_of_a_method_of_your_own_passes_the_common_tests(tmp_path: Path) -> None:
+    page = CHECKOUT / "docs" / "own-method.md"
+    [example] = blocks(page, "python")
+    assert len(example.splitlines()) < 75
+    (tmp_path / "reweight.py").write_text(example, encoding="utf-8")
+    passed: list[str] = []
+    check_method(f"{tmp_path}/reweight.py:Reweight", on_passed=passed.append)
+    rows = re.findall(
+        r"^\| ([a-z0-9 ]+) \| [^|]+ \|$", page.read_text(encoding="utf-8").partition("## What a method")[0], re.M
+    )
+    assert [row.replace(" ", "_") for row in rows if row != "test"] == passed
 
 
 # --- commands
