@@ -5,7 +5,7 @@ BIN = $(VENV)/bin
 # pip's note that a newer pip exists is no news here.
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help install demo test lint results data-given bench clean
+.PHONY: help install demo test lint docs results data-given bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s  %s\n", $$1, $$2 }' Makefile
@@ -23,12 +23,16 @@ lint: install ## check style, types, import directions and spelling
 	@status=0; for check in "ruff check ." "ruff format --check ." mypy lint-imports codespell; do \
 	  echo "$$check"; $(BIN)/$$check || status=1; done; exit $$status
 
-results: data-given install ## run what is missing of docs/results.md; goes on after a stop; DATA=folder that holds flickr8k_precomp
+docs: install $(VENV)/.docs-installed ## build the documentation site in build/docs; a warning is an error
+	$(BIN)/python -m sphinx -q -W --keep-going -n docs build/docs
+	@echo "build/docs/index.html"
+
+results: data-given install ## train the missing cells of docs/results.md and write the page; resumes; DATA=folder that holds flickr8k_precomp
 	$(BIN)/in2r bench run benchmarks/flickr8k.yaml --data $(DATA) --out benchmarks/results/flickr8k --jobs 2
 	$(BIN)/python benchmarks/report.py
 
 data-given:
-	@test -n "$(DATA)" || { echo "say where the data lie: make results DATA=folder (docs/results.md says what it holds)" >&2; exit 1; }
+	@test -n "$(DATA)" || { echo "name the folder of the data: make results DATA=folder (docs/results.md says what it holds)" >&2; exit 1; }
 
 bench: install ## time steps, partition, evaluation, retrieval and an epoch against a plain version and the computed bound
 	$(BIN)/python benchmarks/run.py --profile
@@ -43,6 +47,10 @@ $(VENV)/.requirements-installed: requirements.txt
 	  { echo "$(PYTHON) is absent or older than Python 3.11; name another: make PYTHON=/path/to/python3.11 ..." >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -r requirements.txt
+	@touch $@
+
+$(VENV)/.docs-installed: docs/requirements.txt $(VENV)/.requirements-installed
+	$(BIN)/python -m pip install -c requirements.txt -r docs/requirements.txt
 	@touch $@
 
 # setuptools is among the pins, so nothing is fetched for the build.

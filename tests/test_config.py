@@ -5,11 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from in2r.config import merge, parse_overrides, presets, read_yaml, to_dict
+from in2r.config import deciding, merge, parse_overrides, read_yaml, to_dict
 from in2r.errors import InputError
+from in2r.methods import METHODS, method_names
 from in2r.methods.in2r import In2rConfig
 from in2r.methods.plain import SceConfig, TripletConfig
+from in2r.runs.presets import presets
 from in2r.runs.settings import RunConfig, load_config, resolve
+
+NAMES = f"one of {', '.join(method_names())}, or file.py:Class"
 
 
 def fault(**sections: object) -> str:
@@ -51,9 +55,9 @@ def fault(**sections: object) -> str:
         ({"noise": {"oracle": "yes"}}, "`noise.oracle` must be true or false, got 'yes'"),
         ({"model": {"center": 1}}, "`model.center` must be true or false, got 1"),
         ({"data": {"path": 5}}, "`data.path` must be text, got 5"),
-        ({"method": {"name": "ncr"}}, "`method.name` must be one of in2r, triplet, sce, got 'ncr'"),
+        ({"method": {"name": "nobody"}}, f"`method.name` must be {NAMES}, got 'nobody'"),
         ({"method": {"name": "triplet", "gamma": 1}}, "unknown key `method.gamma`; valid keys: "),
-        ({"method": {"name": ["in2r"]}}, "`method.name` must be one of in2r, triplet, sce, got ['in2r']"),
+        ({"method": {"name": ["in2r"]}}, f"`method.name` must be {NAMES}, got "),
     ],
 )
 def test_a_fault_is_named_with_what_was_expected(sections: dict[str, object], said: str) -> None:
@@ -122,6 +126,7 @@ PRINTED = {
         "rce_weight": 1.0,  # β
         "epsilon": 1e-7,
         "warmup_temperature": 0.05,  # τ
+        "partition_loss": "sce",
         "rectification_temperature": 0.05,
         "margin": 0.2,  # m
         "intra_margin": 0.2,
@@ -149,6 +154,7 @@ PRINTED = {
         "weight_decay": 0.0,
         "learning_rate": 5e-4,
         "schedule": "cosine",
+        "schedule_from": "start",
         "gradient_clip": 2.0,
         "region_drop": 0.2,
         "word_drop": 0.2,
@@ -162,6 +168,7 @@ RELEASED = {
     "model": {"center": True},
     "method": {
         "warmup_epochs": 1,
+        "partition_loss": "triplet-mean",
         "lambda_intra": 1.0,
         "intra_margin": 0.3,
         "refiner_sharing": "per-direction",
@@ -170,7 +177,6 @@ RELEASED = {
         "memory_prefill": False,
     },
     "partition": {
-        "loss": "triplet-mean",
         "augmented": True,
         "minimum_noisy_share": 0.01,
         "single_mode": "split",
@@ -191,34 +197,40 @@ RELEASED = {
 """Where the authors' code differs from what they print, and what it says that they do not."""
 
 
-@pytest.mark.parametrize(("preset", "stated"), [("paper", PRINTED), ("released", merge(PRINTED, RELEASED))])
+@pytest.mark.parametrize(("preset", "stated"), [("in2r", PRINTED), ("in2r/released", merge(PRINTED, RELEASED))])
 def test_a_preset_is_what_was_published(preset: str, stated: dict[str, dict[str, object]]) -> None:
     found = to_dict(load_config(preset))
     assert {section: {name: found[section][name] for name in values} for section, values in stated.items()} == stated
 
 
 def test_presets_differ_from_the_defaults_in_what_they_say() -> None:
-    assert presets() == ["discard", "paper", "released", "sce", "triplet", "tuned"]
-    paper = load_config("paper")
+    in2r = ["in2r", "in2r/discard", "in2r/released", "in2r/tuned"]
+    assert presets() == [*in2r, "l2rm", "l2rm/flickr30k", "ncr", "ncr/flickr30k", "sce", "triplet"]
+    paper = load_config("in2r")
     assert paper == RunConfig()
-    assert load_config("tuned") == replace(paper, partition=replace(paper.partition, loss="auto"))
-    assert load_config("discard") == replace(paper, method=In2rConfig(rectifier="none"))
+    assert load_config("in2r/tuned") == replace(paper, method=In2rConfig(partition_loss="auto"))
+    assert load_config("in2r/discard") == replace(paper, method=In2rConfig(rectifier="none"))
     assert load_config("triplet") == replace(paper, method=TripletConfig())
     assert load_config("sce") == replace(paper, method=SceConfig())
-    assert to_dict(load_config("released")) == merge(to_dict(paper), RELEASED)
+    assert to_dict(load_config("in2r/released")) == merge(to_dict(paper), RELEASED)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_has_a_preset_of_its_name_with_its_defaults(name: str) -> None:
+    assert load_config(name) == replace(RunConfig(), method=METHODS[name].Config())
 
 
 def test_every_key_says_what_it_means() -> None:
-    config = load_config("paper")
-    for method in (In2rConfig(), TripletConfig(), SceConfig()):
-        assert all(entry.metadata["help"] for entry in fields(method))
+    config = load_config("in2r")
+    for method in METHODS.values():
+        assert all(entry.metadata["help"] for entry in fields(method.Config()))
     for section in fields(config):
         assert all(entry.metadata["help"] for entry in fields(getattr(config, section.name)))
 
 
 def test_later_settings_win(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
-    file.write_text("preset: released\ntrain: {epochs: 7, seed: 1}\n", encoding="utf-8")
+    file.write_text("preset: in2r/released\ntrain: {epochs: 7, seed: 1}\n", encoding="utf-8")
     config = load_config(file, ["train.seed=3", "train.seed=4"], train={"seed": 2, "batch_size": 16})
     assert config.train.optimizer == "adamw"  # the preset's
     assert config.train.epochs == 7  # the file's
@@ -228,15 +240,17 @@ def test_later_settings_win(tmp_path: Path) -> None:
 
 def test_an_unknown_preset_in_a_file(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
-    for value in ("papre", "5", str(file)):
+    for value in ("in3r", "5", str(file)):
         file.write_text(f"preset: {value}\n", encoding="utf-8")
-        with pytest.raises(InputError, match=f"{file}: .*{value}.*presets: discard, paper, released"):
+        with pytest.raises(InputError, match=f"{file}: .*{value}.*presets: in2r, in2r/discard, in2r/released"):
             load_config(file)
 
 
 def test_neither_file_nor_preset() -> None:
-    with pytest.raises(InputError, match=r"papre: neither a file nor a preset; presets: discard, paper.*mean paper\?"):
-        load_config("papre")
+    with pytest.raises(
+        InputError, match=r"in3r: neither a file nor a preset; presets: in2r, in2r/discard.*mean in2r\?"
+    ):
+        load_config("in3r")
 
 
 @pytest.mark.parametrize(
@@ -318,5 +332,48 @@ def test_settings_that_only_seem_to_contradict_each_other() -> None:
 
 
 def test_a_dimension_without_refiner_need_not_be_divisible() -> None:
-    assert load_config("discard", ["model.dim=10"]).model.dim == 10
+    assert load_config("in2r/discard", ["model.dim=10"]).model.dim == 10
     assert load_config("triplet", ["model.dim=10"]).model.dim == 10
+
+
+def test_a_key_decides_what_its_section_says_unless_it_says_otherwise() -> None:
+    config = load_config("in2r")
+    kinds = ("learning", "main phase", "place", "computing", "keeping")
+    found = {kind: set(deciding(config, kind)) for kind in kinds}  # type: ignore[arg-type]
+    every = [f"{section}.{name}" for section, values in to_dict(config).items() for name in values]
+    assert sorted(name for names in found.values() for name in names) == sorted(every)
+    assert found["place"] == {"data.path", "data.vocabulary", "data.word_vectors", "noise.index"}
+    assert found["computing"] == {"data.residency", "train.device", "train.threads"}
+    assert found["keeping"] == {name for name in every if name.startswith(("checkpoint.", "record."))}
+    of_the_main_phase = {name for name in every if name.startswith(("method.", "partition."))}
+    assert found["main phase"] == of_the_main_phase | {"noise.hide_original"}
+    assert deciding(config, "keeping")["checkpoint.keep"] == config.checkpoint.keep
+
+
+def test_a_method_of_ones_own_file_brings_its_settings(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(
+        """
+from dataclasses import dataclass
+from in2r.config import key
+from in2r.methods import Method, MethodConfig
+
+@dataclass(frozen=True)
+class MineConfig(MethodConfig):
+    weight: float = key(2.0, "how much", above=0)
+
+class Mine(Method):
+    Config = MineConfig
+    def steps(self, net, peer, batches, now):
+        yield from ()
+""",
+        encoding="utf-8",
+    )
+    name = f"{file}:Mine"
+    config = load_config(name, ["method.weight=3"])
+    assert to_dict(config)["method"] == {"name": name, "weight": 3.0}
+    assert resolve(to_dict(config)) == config
+    with pytest.raises(InputError, match=r"`method\.weight` must be greater than 0, got 0"):
+        load_config(name, ["method.weight=0"])
+    with pytest.raises(InputError, match=r"unknown key `method\.gamma`; valid keys: name, weight"):
+        load_config(None, [f"method.name={name}", "method.gamma=1"])

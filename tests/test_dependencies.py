@@ -32,10 +32,16 @@ def imported() -> dict[str, str]:
 
 def test_what_is_imported_is_declared_and_what_is_declared_is_pinned() -> None:
     project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    extras = [each for extra, needs in project["optional-dependencies"].items() if extra != "dev" for each in needs]
+    optional = project["optional-dependencies"]
+    extras = [each for extra, needs in optional.items() if extra not in ("dev", "docs") for each in needs]
     declared = {name(each) for each in [*project["dependencies"], *extras]}
     assert {found: file for found, file in imported().items() if found not in declared} == {}
     assert declared - set(imported()) == {"tensorboard"}  # torch.utils.tensorboard imports it
-    lines = (CHECKOUT / "requirements.txt").read_text(encoding="utf-8").splitlines()
-    pinned = {line.split("==")[0].lower() for line in lines if "==" in line}
-    assert declared - pinned == set()
+    assert declared - pinned("requirements.txt") == set()
+    assert {name(each) for each in optional["docs"]} - pinned("docs/requirements.txt") == set()
+    assert pinned("requirements.txt") & pinned("docs/requirements.txt") == set()
+
+
+def pinned(file: str) -> set[str]:
+    lines = (CHECKOUT / file).read_text(encoding="utf-8").splitlines()
+    return {line.split("==")[0].lower() for line in lines if "==" in line}

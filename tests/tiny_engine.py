@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from in2r.runs.folder import RunFolder
 from in2r.runs.settings import RunConfig, load_config
 from in2r.tensors import load_tensors
 from in2r.training import division, loop
-from in2r.training.train import resume_run, start_run
+from in2r.training.train import Silent, resume_run, start_run
 
 IMAGES = {"train": 12, "dev": 4, "test": 4}
 COLOURS, THINGS = ["red", "blue", "green", "black"], ["dog", "cat", "horse"]
@@ -158,3 +159,19 @@ def hold(folder: Path, ready: Any) -> None:
     with RunFolder(folder).locked():
         ready.set()
         signal.pause()
+
+
+class Waiting(Silent):
+    """A display that says when the run has come to a step and gives others time."""
+
+    def __init__(self, ready: Any) -> None:
+        self.ready = ready
+
+    def step(self) -> None:
+        self.ready.set()
+        time.sleep(0.05)
+
+
+def train_and_wait(folder: Path, config: RunConfig, ready: Any) -> None:
+    """Train at a slow pace."""
+    start_run(folder, config, Waiting(ready))

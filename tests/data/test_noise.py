@@ -74,6 +74,27 @@ def test_seeds_and_levels_give_different_draws():
     assert len({draw.tobytes() for draw in draws}) == 4
 
 
+def test_the_levels_draw_apart_where_each_image_has_one_caption():
+    """There the two protocols are the same, and the same draw would give the same index."""
+    single = np.arange(100)
+    for seed in range(3):
+        one, other = (make_index(single, 0.5, level, seed) for level in ("caption", "image"))
+        assert (one != single).sum() > 40
+        assert (one != other).any()
+        assert set(np.flatnonzero(one != single)) != set(np.flatnonzero(other != single))
+
+
+@pytest.mark.parametrize("level", ["caption", "image"])
+def test_the_number_that_is_drawn_is_rounded_down(level):
+    """0.399 of 5 is 1.995: one is drawn, and stays where it is; of 2.005 two are, which half of the seeds exchange."""
+    moved = {
+        ratio: [int((make_index(np.arange(5), ratio, level, seed) != np.arange(5)).sum()) for seed in range(20)]
+        for ratio in (0.399, 0.401)
+    }
+    assert moved[0.399] == [0] * 20
+    assert set(moved[0.401]) == {0, 2}
+
+
 @pytest.mark.parametrize(
     ("ratio", "message"),
     [

@@ -13,7 +13,7 @@ from in2r.errors import InputError
 from in2r.layers.refiners import GatRefiner, GcnRefiner, GraphRefiner, MeanRefiner, Top1Refiner
 from in2r.losses import prototype_contrast_loss, rectification_loss, sce_loss, triplet_loss
 from in2r.memory import Neighbors
-from in2r.methods import Batch, Net, Now, PartitionConfig, Step, build_method, in_two
+from in2r.methods import Batch, Net, Now, PartitionConfig, Seen, Step, build_method, in_two
 from in2r.methods.in2r import In2r, In2rConfig, In2rOwn
 from in2r.methods.judging import PairLosses
 from in2r.methods.plain import Sce, SceConfig, Triplet, TripletConfig
@@ -145,6 +145,28 @@ def test_the_total_is_put_together_as_eq_5_and_eq_12_say(weight: float, gamma: f
     assert losses["rect"] > 0
 
 
+def test_the_gradient_is_put_together_alike() -> None:
+    """Every part teaches, by its weight: the encoders by all of them, the refiner by rectification alone."""
+    made, net, other = ready(lambda_intra=0.25, gamma=3.0, intra_margin=0.9)
+    losses = step_of(made, net, other, CLEAN, NOISY).losses
+    weights = dict(net.named_parameters())
+
+    def gradient(name: str) -> Tensor:
+        parts = torch.autograd.grad(losses[name], list(weights.values()), retain_graph=True, allow_unused=True)
+        return torch.cat([
+            torch.zeros(weight.numel()) if part is None else part.flatten()
+            for part, weight in zip(parts, weights.values(), strict=True)
+        ])  # fmt: skip
+
+    image, text, rect = (gradient(name) for name in ("intra_image", "intra_text", "rect"))
+    assert all(part.norm() > 0.01 for part in (image, text, rect))
+    torch.testing.assert_close(gradient("clean"), gradient("inter") + 0.25 * (image + text), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(gradient("total"), gradient("clean") + 3 * rect, rtol=1e-4, atol=1e-5)
+    refiner = torch.cat([torch.full((w.numel(),), name.startswith("own")) for name, w in weights.items()])
+    assert rect[refiner].norm() > 0.01
+    assert not gradient("clean")[refiner].any()
+
+
 def test_the_parts_of_the_clean_loss() -> None:
     made, net, other = ready(margin=0.3, intra_margin=0.7)
     losses = step_of(made, net, other, CLEAN, NOISY).losses
@@ -161,9 +183,11 @@ def test_the_second_view_has_its_own_dropout() -> None:
     step = step_of(made, net, other, CLEAN)
     # with margin 0, one view would have every pair at its own maximum: no loss at all
     assert step.losses["intra_image"].item() > 0
+    assert step.losses["intra_text"].item() > 0
     net.eval()
     step = step_of(made, net, other, CLEAN)
     assert step.losses["intra_image"].item() == 0
+    assert step.losses["intra_text"].item() == 0
 
 
 def test_without_intra_weight_there_is_no_second_view() -> None:
@@ -531,9 +555,7 @@ def test_the_first_division_fills_the_memory_with_elite_pairs() -> None:
     assert sorted(pairs) == list(range(8))
     assert pairs != sorted(pairs)  # in a shuffled order
     assert sorted(filled(16, memory_elite=False, memory_size=20)) == list(range(16))
-    few = filled(16, memory_size=4)
-    assert len(few) == 4
-    assert set(few) < set(range(8))
+    assert filled(16, memory_size=4) == pairs[-4:]  # the newest of them
     assert filled(16, memory_prefill=False) == []
 
 
@@ -553,8 +575,9 @@ def test_each_network_trains_on_its_peers_verdict_and_fills_its_memory_from_it()
     nets, data = {"A": network(made, 0), "B": network(made, 1)}, Pairs()
     low, high = torch.linspace(0, 0.1, 20), torch.linspace(5, 5.1, 20)
     first_half = torch.where(torch.arange(20) < 10, low, high)
-    seen = {"A": dict.fromkeys(("sce", "triplet-mean"), first_half)}
-    seen["B"] = dict.fromkeys(("sce", "triplet-mean"), first_half.flip(0))
+    mismatched = dict.fromkeys(("sce", "triplet-mean"), high)
+    seen = {"A": Seen(dict.fromkeys(mismatched, first_half), mismatched)}
+    seen["B"] = Seen(dict.fromkeys(mismatched, first_half.flip(0)), mismatched)
     found = made.divide(seen, nets, data, Now(epoch=0, epochs=1, seed=0))
     assert (found["A"].judge, found["B"].judge) == ("B", "A")
     assert torch.nonzero(found["B"].sets == 0).flatten().tolist() == list(range(10))

@@ -28,7 +28,7 @@ GRID: dict[str, Any] = {
     "groups": {
         "K": {"axes": {"method.num_neighbors": [1, 5, 20]}, "baseline": "5"},
         "gamma": {"axes": {"γ": {"0": {"method": {"gamma": 0.0}}, "0.5": {"method": {"gamma": 0.5}}}}, "seeds": [0]},
-        "names": {"axes": {"partition.loss": ["sce", "triplet-mean"]}},
+        "names": {"axes": {"method.partition_loss": ["sce", "triplet-mean"]}},
         "methods": {
             "axes": {
                 "method": {"IN²R": {}, "oracle": {"noise": {"oracle": True}}},
@@ -155,7 +155,7 @@ def test_scale_is_logarithmic_beyond_a_decade(values: list[float], scale: str) -
 
 
 def test_sensitivity_refuses_what_has_no_place_on_a_curve(grid: Path) -> None:
-    with pytest.raises(InputError, match=r"group names: sce on axis partition.loss is no number"):
+    with pytest.raises(InputError, match=r"group names: sce on axis method.partition_loss is no number"):
         sensitivity(only(grid, "names"))
     with pytest.raises(InputError, match=r"group methods: axes method, noise; .* single one"):
         sensitivity(only(grid, "methods"))

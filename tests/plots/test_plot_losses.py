@@ -11,7 +11,7 @@ from plot_records import epoch, log, mixture
 from in2r.errors import InputError
 from in2r.plots.losses import components, draw_losses
 
-TWO = log(epoch(1, "all pairs"), epoch(2, mixture={"A": mixture(), "B": {}}), epoch(3, mixture={"A": mixture()}))
+TWO = log(epoch(1, "warm-up"), epoch(2, mixture={"A": mixture(), "B": {}}), epoch(3, mixture={"A": mixture()}))
 
 
 def drawn(*args: object, **options: object) -> Figure:

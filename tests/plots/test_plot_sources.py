@@ -13,6 +13,9 @@ from in2r.errors import InputError
 from in2r.plots.sources import read_log
 
 INFO: dict[str, Any] = {
+    "format_version": 1,
+    "networks": ["A", "B"],
+    "method_file": None,
     "created": "2026-01-02",
     "versions": {},
     "device": "cpu",
@@ -24,7 +27,7 @@ INFO: dict[str, Any] = {
     "noise": NOISE,
     "vocabulary": None,
     "word_vectors": None,
-    "plan": {"epoch_seconds": []},
+    "plan": {"warmup_epochs": 1},
     "mark": "0",
     "settings": {},
 }
@@ -93,11 +96,11 @@ def test_a_damaged_epoch_is_named(tmp_path: Path, changes: dict[str, Any], fault
 @pytest.mark.parametrize(
     ("changes", "fault"),
     [
-        ({"noise": {}}, ".noise: no `file`"),
-        ({"noise": {**NOISE, "realised": "much"}}, ".noise.realised: expected a finite number, got 'much'"),
-        ({"data": None}, ".data: expected keys and values, got None"),
-        ({"data": {"path": "x", "fingerprint": "a"}}, ".data.fingerprint: expected keys and values, got 'a'"),
-        ({"seed": None}, ".seed: expected a whole number, got None"),
+        ({"noise": {}}, ": noise: no `file`"),
+        ({"noise": {**NOISE, "realised": "much"}}, ": noise.realised: expected a finite number, got 'much'"),
+        ({"data": None}, ": data: expected keys and values, got None"),
+        ({"data": {"path": "x", "fingerprint": "a"}}, ": data.fingerprint: expected keys and values, got 'a'"),
+        ({"seed": None}, ": seed: expected a whole number, got None"),
     ],
 )
 def test_a_damaged_description_is_named(tmp_path: Path, changes: dict[str, Any], fault: str) -> None:

@@ -20,6 +20,7 @@ from in2r.errors import InputError
 from in2r.losses import triplet_loss
 from in2r.methods import Seen
 from in2r.metrics import Copies, auroc, recall_at_k
+from in2r.models.encode import evaluating
 from in2r.results import evaluate, evaluate_run, export_model, judged, load_best, score_run, scores
 from in2r.runs.checkpoints import checkpoints
 from in2r.runs.folder import RunFolder
@@ -402,7 +403,7 @@ def test_the_pairs_of_a_split_are_judged_by_their_own_losses(triplet_run: Path) 
     setup = reopen(RunFolder(triplet_run))
     best, test = load_best(RunFolder(triplet_run), setup), setup.split("test")
     found = judged.judge_split(setup, best, test, torch.as_tensor(OWN))["A"]
-    with torch.no_grad():
+    with evaluating(best.backbones["A"]):
         v = best.backbones["A"].encode_images(torch.as_tensor(test.images.array[OWN]).float(), None).vector
         u = best.backbones["A"].encode_texts(torch.as_tensor(np.array(test.caption_vectors.array)).float(), None).vector  # type: ignore
     size = setup.config.partition.batch_size

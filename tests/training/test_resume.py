@@ -22,7 +22,7 @@ import tiny_engine
 from in2r.data.text.vocabulary import Vocabulary
 from in2r.data.text.word_vectors import load_word_vectors
 from in2r.errors import InputError
-from in2r.results import evaluate, evaluate_run, score_run, scores
+from in2r.results import evaluate, evaluate_run, judged, score_run
 from in2r.runs.checkpoints import checkpoints, save_checkpoint
 from in2r.runs.folder import RunFolder
 from in2r.runs.settings import RunConfig
@@ -658,14 +658,14 @@ def test_the_threads_of_a_run_are_its_own(data: Path, tmp_path: Path, monkeypatc
 
     watched(loop, "evaluate_split")
     watched(evaluate, "evaluate_split")
-    watched(scores, "observe_pairs")
+    watched(judged, "observe_pairs")
     own = usual + 1
     work("own", str(own))
-    assert seen == [own] * 5  # trained, resumed, tested, scored by both networks
+    assert seen == [own] * 7  # trained, resumed, tested (and its pairs judged by both networks), scored by both
     assert torch.get_num_threads() == usual
     seen.clear()
     work("usual", "null")
-    assert seen == [usual] * 5
+    assert seen == [usual] * 7
 
 
 # --- what the run was begun with

@@ -29,7 +29,7 @@ WORST = 10
 """pairs to show"""
 LEGEND = {
     "plain baseline": f"dev rSum: sum of six recalls on {SIZES['dev']} images, 0 to 600",
-    "IN²R": "first the warm-up on all pairs; in co-training, clean: what network A, B trusts",
+    "IN²R": "first the warm-up on all pairs; in the main phase, clean: what network A, B trusts",
 }
 DEMO = (
     # small enough for minutes on a CPU, where a second thread costs the small GRU more than it gives
@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
     console.print(_recalls(results), f"recalls in % among {SIZES['test']} test images; rSum counts R@5 too")
     if results["IN²R"]["protocol"]["selection"]["epoch"] <= warmup:
         console.print(
-            "IN²R: the epoch is one of the warm-up; on so few pairs co-training gained nothing", highlight=False
+            "IN²R: the epoch is one of the warm-up; on so few pairs the main phase gained nothing", highlight=False
         )
     console.print("")
     _pairs(console, args.out / "in2r", data, noise)

@@ -54,11 +54,11 @@ def run(args: argparse.Namespace) -> int:
     chosen = [] if args.method is None else [f"method.name={args.method}"]
     config = load_config(args.settings, [*args.overrides, *chosen])
     terminal = Terminal(console)
-    console.print("reading the data, timing a few steps ...", highlight=False)
+    console.print("reading the data ...", highlight=False)
 
     def show(plan: "Plan") -> None:
         terminal.plan(plan)
-        for line in remarks(plan, config):
+        for line in remarks(config):
             console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     try:
@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def remarks(plan: "Plan", config: "RunConfig") -> list[str]:
+def remarks(config: "RunConfig") -> list[str]:
     """Say what makes a run on a CPU slower than it must be."""
     from in2r.device import resolve_device
 

@@ -156,6 +156,8 @@ class Method(ABC):
     sets: ClassVar[tuple[Walk, ...]] = (Walk("all"),)
     looks_up: ClassVar[bool] = False
     """True: it looks pairs up in a memory, and heeds `Batch.hidden`"""
+    waits: ClassVar[str] = ""
+    """why a step of it waits for the device; empty where none does"""
 
     def __init__(self, config: Any, partition: PartitionConfig) -> None:
         self.config, self.partition = config, partition

@@ -71,6 +71,7 @@ class L2rm(Method):
     config: L2rmConfig
     networks = 1
     sets = (Walk("clean", whole=True), Walk("noisy", whole=True))
+    waits = "the transport plan is iterated until it converges"
 
     def own(self, dim: int, pairs: int, batch_size: int) -> L2rmOwn:
         """Make the cost network, whose weights act on the captions of a full batch."""

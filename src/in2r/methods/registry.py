@@ -42,7 +42,8 @@ def find_method(name: str) -> type[Method]:
     if name in METHODS:
         return METHODS[name]
     if ".py:" in name:
-        return _checked(getattr(_module(_file(name)), name.rpartition(":")[2], None), name)
+        path, _, attribute = name.rpartition(":")
+        return _checked(getattr(_module(_absolute(path)), attribute, None), name)
     for entry in entry_points(group=ENTRY_POINTS):
         if entry.name == name:
             return _checked(entry.load(), f"{name} ({entry.value})")
@@ -58,16 +59,22 @@ def build_method(config: MethodConfig, partition: PartitionConfig) -> Method:
     return find_method(config.name)(config, partition)
 
 
+def absolute_name(name: str) -> str:
+    """Return a method's name, with the absolute path where it is a file's, so that it is found from any folder."""
+    path, _, attribute = name.rpartition(":")
+    return f"{_absolute(path)}:{attribute}" if ".py:" in name else name
+
+
 def method_file(name: str) -> dict[str, str] | None:
     """Return path and SHA-256 of the file that a user's own method comes from; None for an installed method."""
     if ".py:" not in name:
         return None
-    path = _file(name)
+    path = _absolute(name.rpartition(":")[0])
     return {"path": str(path), "sha256": sha256(path.read_bytes()).hexdigest()}
 
 
-def _file(name: str) -> Path:
-    return Path(expand_home(name.rpartition(":")[0])).absolute()
+def _absolute(path: str) -> Path:
+    return Path(expand_home(path)).absolute()
 
 
 @cache

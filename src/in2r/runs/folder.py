@@ -108,7 +108,7 @@ class RunFolder:
                 record = json.loads(line)
             except json.JSONDecodeError as error:
                 raise InputError(f"{self.log_file}: line {number} is not JSON ({error})") from None
-            read(EpochLine, record, f"{self.log_file}: line {number}")
+            read(EpochLine, record, str(self.log_file), f"line {number}")
             if record["epoch"] != number:
                 raise InputError(f"{self.log_file}: line {number} is of epoch {record['epoch']}; put the file back")
             records.append(record)

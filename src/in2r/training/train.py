@@ -16,7 +16,7 @@ from in2r.data.text.vocabulary import Vocabulary
 from in2r.device import device_name, hold_freed_memory, resolve_device, use_threads
 from in2r.errors import InputError, command_line
 from in2r.methods import Method
-from in2r.methods.registry import method_file
+from in2r.methods.registry import absolute_name, method_file
 from in2r.runs.folder import RunFolder
 from in2r.runs.identity import changed_settings, mark, require_own, versions
 from in2r.runs.info import FORMAT
@@ -175,7 +175,8 @@ def reopen(folder: RunFolder, *, device: str | None = None, force: bool = False)
         force: only warn where settings, data or noise differ.
 
     Raises:
-        InputError: settings, features, captions or noise index differ from those that the run was begun with.
+        InputError: settings, features, captions, noise index or the method's own file differ from those that the run
+            was begun with.
     """
     config, info = folder.config(), folder.info()
     vocabulary = None if info["vocabulary"] is None else _own_vocabulary(folder, info["vocabulary"])
@@ -188,9 +189,9 @@ def reopen(folder: RunFolder, *, device: str | None = None, force: bool = False)
     noise = setup.noise_record()
     if (noise or {}).get("sha256") != (info["noise"] or {}).get("sha256"):
         faults.append(f"the noise index {noise_file or config.noise.index}")
-    own, now = info.get("method_file"), method_file(config.method.name)
-    if own is not None and now is not None and own["sha256"] != now["sha256"]:
-        faults.append(f"the method's file {now['path']}")
+    own_method = method_file(config.method.name)
+    if own_method is not None and own_method["sha256"] != (info.get("method_file") or {}).get("sha256"):
+        faults.append(f"the method's file {own_method['path']}")
     _refuse_changes(folder, faults, force)
     return replace(setup, changes=tuple(faults))
 
@@ -260,7 +261,4 @@ def _refuse_existing(folder: RunFolder) -> None:
 def _absolute(config: RunConfig) -> RunConfig:
     """Make the paths of a config absolute, so that a run can be resumed from any folder."""
     values = {name: str(Path(path).absolute()) for name, path in paths(config).items()}
-    file = method_file(config.method.name)
-    if file is not None:
-        values["method.name"] = f"{file['path']}:{config.method.name.rpartition(':')[2]}"
-    return with_values(config, values)
+    return with_values(config, {**values, "method.name": absolute_name(config.method.name)})
