@@ -130,54 +130,73 @@ def count_copies(image_of_caption: Ints, images: int, copies: Copies) -> dict[st
     return {"images": int(times[times > 1].sum()), "captions": int(several[item].sum())}
 
 
-def count_wrong(tiles: Iterable[Tile], own: Tensor, right: Relevance, tolerance: float) -> tuple[Ints, Ints]:
-    """Count the wrong items at or above the right one, for both directions in one pass over the tiles.
+class WrongCount:
+    """Counts the wrong items at or above the right one, for both directions, tile by tile.
 
     All items are counted, and the right ones are taken off at the end: no tile has to be masked.
 
     Args:
-        tiles: of all distinct images × captions.
         own: (P,) the similarities of the right pairs, in the tiles' float type.
         right: the right pairs.
         tolerance: a wrong item that is less similar by no more than this is counted too.
-
-    Returns:
-        The number of wrong stored captions for each stored image (N,), -1 for an image without a right caption, and the
-        number of wrong stored images for each stored caption (C,).
     """
-    images, captions = right.images, right.captions
-    row_of, column_of = (torch.from_numpy(items).to(own.device) for items in (right.image, right.caption))
-    row_bound, column_bound = (
-        _bound(own, items, count, tolerance) for items, count in ((row_of, len(images)), (column_of, len(captions)))
-    )
-    # as numbers of the tiles' type; None = 1 each, so that nothing has to be multiplied
-    row_times, column_times = (
-        torch.from_numpy(items.times).to(own) if items.has_copies else None for items in (images, captions)
-    )
-    i2t, t2i = (own.new_zeros(len(items), dtype=torch.float64) for items in (images, captions))
-    seen = own.clone()  # as the tiles have it: a product may differ from `own` by rounding
-    buffer = own.new_empty(0)
-    for rows, columns, sims in tiles:
-        if buffer.numel() < sims.numel():
-            buffer = sims.new_empty(sims.numel())
-        above = buffer[: sims.numel()].view(sims.shape)  # 0 or 1 as floats: compared and summed faster than bools
-        torch.ge(sims, row_bound[rows, None], out=above)
-        i2t[rows] += (above if column_times is None else above * column_times[columns]).sum(dim=1)
-        torch.ge(sims, column_bound[columns], out=above)
-        t2i[columns] += (above if row_times is None else above * row_times[rows, None]).sum(dim=0)
-        pairs = slice(*np.searchsorted(right.caption, (columns.start, columns.stop)))
-        place = row_of[pairs] - rows.start
+
+    def __init__(self, own: Tensor, right: Relevance, tolerance: float) -> None:
+        self._right = right
+        images, captions = right.images, right.captions
+        self._row_of, self._column_of = (
+            torch.from_numpy(items).to(own.device) for items in (right.image, right.caption)
+        )
+        self._row_bound = _bound(own, self._row_of, len(images), tolerance)
+        self._column_bound = _bound(own, self._column_of, len(captions), tolerance)
+        # as numbers of the tiles' type; None = 1 each, so that nothing has to be multiplied
+        self._row_times, self._column_times = (
+            torch.from_numpy(items.times).to(own) if items.has_copies else None for items in (images, captions)
+        )
+        self._i2t, self._t2i = (own.new_zeros(len(items), dtype=torch.float64) for items in (images, captions))
+        self._seen = own.clone()  # as the tiles have it: a product may differ from `own` by rounding
+        self._buffer = own.new_empty(0)
+
+    def add(self, rows: slice, columns: slice, sims: Tensor) -> None:
+        """Count a tile (R, C) of distinct images × captions."""
+        if self._buffer.numel() < sims.numel():
+            self._buffer = sims.new_empty(sims.numel())
+        above = self._buffer[: sims.numel()].view(sims.shape)  # 0 or 1 as floats: compared and summed faster than bools
+        torch.ge(sims, self._row_bound[rows, None], out=above)
+        times = self._column_times
+        self._i2t[rows] += (above if times is None else above * times[columns]).sum(dim=1)
+        torch.ge(sims, self._column_bound[columns], out=above)
+        times = self._row_times
+        self._t2i[columns] += (above if times is None else above * times[rows, None]).sum(dim=0)
+        pairs = slice(*np.searchsorted(self._right.caption, (columns.start, columns.stop)))
+        place = self._row_of[pairs] - rows.start
         inside = place.clamp(0, len(sims) - 1)
-        seen[pairs] = torch.where(place == inside, sims[inside, column_of[pairs] - columns.start], seen[pairs])
-    right_above = (
-        np.bincount(
-            right.image, (seen >= row_bound[row_of]).cpu().numpy() * captions.times[right.caption], len(images)
-        ),
-        np.bincount(right.caption, (seen >= column_bound[column_of]).cpu().numpy() * images.times[right.image]),
-    )
-    i2t_ranks, t2i_ranks = (every.cpu().numpy() - own for every, own in zip((i2t, t2i), right_above, strict=True))
-    i2t_ranks[np.bincount(right.image, minlength=len(images)) == 0] = -1
-    return i2t_ranks.astype(np.int64)[images.item], t2i_ranks.astype(np.int64)[captions.item]
+        found = sims[inside, self._column_of[pairs] - columns.start]
+        self._seen[pairs] = torch.where(place == inside, found, self._seen[pairs])
+
+    def ranks(self) -> tuple[Ints, Ints]:
+        """Return the counts when all tiles were added.
+
+        Returns:
+            The number of wrong stored captions for each stored image (N,), -1 for an image without a right caption, and
+            the number of wrong stored images for each stored caption (C,).
+        """
+        right, seen = self._right, self._seen
+        images, captions = right.images, right.captions
+        row_above = (seen >= self._row_bound[self._row_of]).cpu().numpy() * captions.times[right.caption]
+        column_above = (seen >= self._column_bound[self._column_of]).cpu().numpy() * images.times[right.image]
+        i2t = self._i2t.cpu().numpy() - np.bincount(right.image, row_above, len(images))
+        t2i = self._t2i.cpu().numpy() - np.bincount(right.caption, column_above)
+        i2t[np.bincount(right.image, minlength=len(images)) == 0] = -1
+        return i2t.astype(np.int64)[images.item], t2i.astype(np.int64)[captions.item]
+
+
+def count_wrong(tiles: Iterable[Tile], own: Tensor, right: Relevance, tolerance: float) -> tuple[Ints, Ints]:
+    """Return the ranks that `WrongCount` counts over all tiles; arguments as there."""
+    count = WrongCount(own, right, tolerance)
+    for tile in tiles:
+        count.add(*tile)
+    return count.ranks()
 
 
 def _bound(own: Tensor, items: Tensor, count: int, tolerance: float) -> Tensor:
