@@ -232,7 +232,7 @@ def test_many_broken_lines_are_counted(tmp_path):
     (tmp_path / "pairs.jsonl").write_text("no\n" * 3000)
     faults = [str(fault) for fault in check_data(tmp_path).faults]
     assert len(faults) == 11
-    assert faults[0].startswith(f"{tmp_path}/pairs.jsonl: line 1 is not JSON")
+    assert faults[0].startswith(f"{tmp_path}/pairs.jsonl: line 1 is not valid JSON")
     assert faults[-1] == "... and 2990 more"
 
 

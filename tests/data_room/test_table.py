@@ -206,6 +206,7 @@ def test_two_tables_need_a_choice(tmp_path):
         (replace("image_ids.txt", "a\nb\n"), r"image_ids.txt: 2 ids but 5 rows in images.npy"),
         (replace("image_ids.txt", "a\nb\na\nd\ne\n"), r"image_ids.txt: line 3 repeats 'a' of line 1"),
         (replace("data.json", '{"tabel": "x"}'), r"data.json: unknown key tabel; expected table, columns, "),
+        (replace("data.json", '{"table": "a",\n "features": "b",\n "table": "c"}'), r'"table" stands twice .* line 3'),
         (replace("data.json", '{"columns": {"img": "x"}}'), r"unknown key columns.img; expected image, "),
         (replace("data.json", '{"columns": ["x"]}'), r"data.json: columns is not an object"),
         (replace("data.json", '{"table": 3}'), r"data.json: table is 3; expected a name"),
@@ -230,7 +231,11 @@ def test_faults_are_named_by_file_and_line(tmp_path, change, message):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("{", r"pairs.jsonl: line 2 is not JSON"),
+        ("{", r"pairs.jsonl: line 2 is not valid JSON \(Expecting property name"),
+        (
+            '{"image": "a", "caption": "x", "caption": "y"}',
+            r'line 2 is not valid JSON \(the key "caption" stands twice in an object, column 32\)',
+        ),
         ("[1]", r"pairs.jsonl: line 2 is not an object like"),
         ('{"image": "a", "text": "x"}', r"pairs.jsonl: line 2: no column 'caption'; found 'image', 'text'"),
         ('{"image": "a", "caption": "x"}', r"line 2 has the columns \['image', 'caption'\], the first line"),

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from in2r.errors import Faults, InputError
+from in2r.files import parse_json
 
 log = logging.getLogger(__name__)
 
@@ -163,9 +164,9 @@ def _read_jsonl(path: Path, required: list[str], optional: list[str]) -> Rows:
 
 def _json_object(path: Path, number: int, line: str) -> dict[str, Any]:
     try:
-        record = json.loads(line)
+        record = parse_json(line)
     except json.JSONDecodeError as error:
-        raise InputError(f"{path}: line {number} is not JSON ({error})") from None
+        raise InputError(f"{path}: line {number} is not valid JSON ({error.msg}, column {error.colno})") from None
     if not isinstance(record, dict):
         raise InputError(f'{path}: line {number} is not an object like {{"image": 0, "caption": "..."}}')
     return record
