@@ -209,8 +209,8 @@ def test_every_fault_of_a_table_is_named(tmp_path, capsys):
     assert capsys.readouterr().out.splitlines() == [
         f"error: {at}image_lengths.npy: row 1 (from 0) is 2; lengths are 1 to 1",
         f"error: {at}image_ids.txt: line 2 repeats 'a' of line 1",
-        f"error: {at}pairs.csv: line 2 has 2 fields but the header 3 (separator ','); put a field that holds the "
-        "separator in double quotes",
+        f"error: {at}pairs.csv: line 2 has 2 fields but the header 3 (separator ','); write the missing "
+        "ones, if only as empty fields",
         f"{tmp_path}: not usable: mend the errors above",
     ]
     table(tmp_path, [("a", "x", "train"), *[(f"z{row}", "y", "tarin") for row in range(12)]], images=2)

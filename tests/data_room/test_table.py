@@ -183,6 +183,14 @@ def save(name, array):
     return lambda folder: np.save(folder / name, array)
 
 
+def test_blank_lines_are_no_rows(tmp_path):
+    write(tmp_path)
+    (tmp_path / "pairs.csv").write_text("image,caption,split\n\na,x,train\n   \nb,y,train\n \t \n")
+    data = open_data(tmp_path)
+    assert data.split("train").captions == ["x", "y"]
+    assert data.caption_places("train", [1]) == ["pairs.csv line 5"]
+
+
 def test_two_tables_need_a_choice(tmp_path):
     write(tmp_path)
     write(tmp_path, kind="tsv")
@@ -197,7 +205,8 @@ def test_two_tables_need_a_choice(tmp_path):
         (replace("pairs.csv", "image|caption\na|b\n"), r"no column .*; found 'image\|caption'"),
         (replace("pairs.csv", "image,caption,split\n"), r"pairs.csv: 0 pairs: 5 images without caption"),
         (replace("pairs.csv", ""), r"pairs.csv: no column 'image'"),
-        (replace("pairs.csv", "image,caption\na,a dog, running\n"), r"line 2 has 3 fields but the header 2"),
+        (replace("pairs.csv", "image,caption\na,a dog, running\n"), r"line 2 has 3 fields .* 2 .*; put a field"),
+        (replace("pairs.csv", "image,caption\na\nb,x\n"), r"line 2 has 1 field but the header 2 .*; write the missing"),
         (replace("pairs.csv", 'image,caption\na,x\nb,"say "hi"\n'), r"line 3: .*a quote is written twice"),
         (replace("pairs.csv", 'image,caption\na,x\nb,"open\nc,y\n'), r"line 3: unexpected end of data"),
         (replace("pairs.csv", "image,caption\na,x\nzebra,y\n"), r"line 3: image 'zebra'; expected an id"),

@@ -28,7 +28,7 @@ class _Captions:
     per_image: int
     texts: list[str] | None
     ids: list[str] | None
-    lines: Sequence[tuple[int, int]] = ()  # first and last line of each record of a tsv
+    lines: Sequence[int] = ()  # of each record of a tsv
 
 
 class PrecompSource:
@@ -80,7 +80,7 @@ class PrecompSource:
             return [f"{file} row {caption}" for caption in captions]
         if path.suffix == ".tsv":
             lines = _read_tsv(path).lines
-            return [f"{path.name} line {lines[caption][0]}" for caption in captions]
+            return [f"{path.name} line {lines[caption]}" for caption in captions]
         return [f"{path.name} line {caption + 1}" for caption in captions]
 
     def fingerprint(self, full: bool = False) -> dict[str, Any]:
@@ -165,13 +165,9 @@ def _row_step(path: Path, array: NDArray[Any], captions: _Captions) -> int:
         return per_image
     if rows * per_image == count:
         return 1
-    swallowed = "".join(
-        f"; the record at line {first} runs to line {last}: its quote swallows what follows"
-        for first, last in [span for span in captions.lines if span[1] > span[0]][:1]
-    )
     raise InputError(
         f"{path}: {rows} rows but {count} captions in {captions.place.name}; expected {per_image} "
-        f"caption{'s' * (per_image > 1)} an image, with one row an image or one a caption{swallowed}"
+        f"caption{'s' * (per_image > 1)} an image, with one row an image or one a caption"
     )
 
 
@@ -189,14 +185,23 @@ def _require_repeated(path: Path, array: NDArray[Any], repeats: int) -> None:
 
 
 def _read_tsv(path: Path) -> _Captions:
+    """Read image id, tab, caption as the field does, quoting on; a record of which it would lose words is refused."""
     ids, texts, lines = [], [], []
     faults = Faults()
-    for fields, first, last in read_delimited(path, "\t", strict=False):  # the field's reader, quoting on
-        if len(fields) < 2:
-            faults.add(f"{path}: line {first} has no tab; expected image id, tab, caption")
-            continue
-        ids.append(fields[0].strip())
-        texts.append(fields[1].strip())
-        lines.append((first, last))
+    for fields, first, last in read_delimited(path, "\t", strict=False):
+        if last > first:
+            faults.add(
+                f"{path}: line {first}: a quote that opens here closes in line {last}; expected image id, tab, caption "
+                "on one line (a caption that begins with a double quote: put it in double quotes, its own ones twice)"
+            )
+        elif len(fields) != 2:
+            faults.add(
+                f"{path}: line {first} has {len(fields)} field{'s' * (len(fields) > 1)}; expected two: image id, tab, "
+                "caption (a caption that holds a tab in double quotes)"
+            )
+        else:
+            ids.append(fields[0].strip())
+            texts.append(fields[1].strip())
+            lines.append(first)
     faults.settle()
     return _Captions(path, len(texts), 1, texts, ids, lines)

@@ -48,7 +48,11 @@ def read_lines(path: Path) -> list[str]:
 
 
 def read_delimited(path: Path, separator: str, *, strict: bool = True) -> Iterator[tuple[list[str], int, int]]:
-    """Yield (fields, first line, last line) of each record; `InputError` names the line of a stray quote."""
+    """Yield (fields, first line, last line) of each record that is not blank.
+
+    Raises:
+        InputError: a stray quote, with its line.
+    """
     text = read_text(path)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=strict)
     while True:
@@ -62,7 +66,7 @@ def read_delimited(path: Path, separator: str, *, strict: bool = True) -> Iterat
                 f"{path}: line {first}: {error}; within a quoted field a quote is written twice, "
                 "or give the table as jsonl"
             ) from None
-        if fields:
+        if len(fields) > 1 or "".join(fields).strip():
             yield fields, first, reader.line_num
 
 
@@ -120,10 +124,7 @@ def _read_csv(path: Path, required: list[str], optional: list[str]) -> Rows:
     with faults.gather():
         for fields, first, last in records:
             if len(fields) != len(names):
-                faults.add(
-                    f"{path}: line {first} has {len(fields)} fields but the header {len(names)} (separator "
-                    f"{separator!r}); put a field that holds the separator in double quotes"
-                )
+                faults.add(f"{path}: line {first} {_wrong_count(len(fields), len(names), separator)}")
                 continue
             for append, place in places:
                 append(fields[place].strip())
@@ -137,6 +138,13 @@ def _read_csv(path: Path, required: list[str], optional: list[str]) -> Rows:
             "within a caption, write quotes twice or give the table as jsonl", path, len(long), *long[0],
         )  # fmt: skip
     return Rows(columns, lines)
+
+
+def _wrong_count(found: int, expected: int, separator: str) -> str:
+    remedy = "write the missing ones, if only as empty fields"
+    if found > expected:
+        remedy = "put a field that holds the separator in double quotes"
+    return f"has {found} field{'s' * (found > 1)} but the header {expected} (separator {separator!r}); {remedy}"
 
 
 def _read_jsonl(path: Path, required: list[str], optional: list[str]) -> Rows:
