@@ -33,6 +33,31 @@ def test_images_are_read_once_in_either_storage(tmp_path, redundant):
     assert list(pairs.image_ids) == ["train:0", "train:1", "train:2", "train:3"]
 
 
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (["a", "b", "c", "d", "", " ", ""], ["a", "b", "c", "d"]),
+        ([name for name in "abcd" for _ in range(5)], ["a", "b", "c", "d"]),
+        (["a", "", "c", "d"], ["a", "", "c", "d"]),
+    ],
+)
+def test_image_ids_for_each_image_or_caption(tmp_path, caplog, lines, expected):
+    write_split(tmp_path, "train", 4)
+    (tmp_path / "train_ids.txt").write_text("".join(f"{line}\n" for line in lines))
+    assert open_data(tmp_path).split("train").image_ids == expected
+    assert caplog.text == ""
+
+
+def test_image_ids_that_do_not_fit_are_said(tmp_path, caplog):
+    write_split(tmp_path, "train", 4)
+    (tmp_path / "train_ids.txt").write_text("a\nb\nc\n")
+    assert open_data(tmp_path).split("train").image_ids == ["train:0", "train:1", "train:2", "train:3"]
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{tmp_path}/train_ids.txt: 3 ids, but 4 images with 20 captions; not used, so the images are named train:0, "
+        "train:1, ..."
+    ]
+
+
 def test_redundancy_is_judged_for_each_split(tmp_path):
     write_split(tmp_path, "train", 4)
     write_split(tmp_path, "dev", 3, redundant=True)

@@ -185,6 +185,8 @@ def save(name, array):
 
 def test_blank_lines_are_no_rows(tmp_path):
     write(tmp_path)
+    with (tmp_path / "image_ids.txt").open("a") as file:
+        file.write("\n  \n")
     (tmp_path / "pairs.csv").write_text("image,caption,split\n\na,x,train\n   \nb,y,train\n \t \n")
     data = open_data(tmp_path)
     assert data.split("train").captions == ["x", "y"]

@@ -1,5 +1,6 @@
 """The field's *precomp* folders: `{split}_ims.npy` with `{split}_caps.txt` or, as CC152K, `_caps.tsv`."""
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,8 +12,10 @@ from numpy.typing import NDArray
 from in2r.data.features import Features, open_array
 from in2r.data.fingerprint import fingerprint
 from in2r.data.pairs import SPLITS, PairSet, canonical_split
-from in2r.data.rows import read_delimited, read_lines
+from in2r.data.rows import read_delimited, read_ids, read_lines
 from in2r.errors import Faults, InputError
+
+log = logging.getLogger(__name__)
 
 CAPTIONS_PER_IMAGE = 5
 """The rule of `_caps.txt`: five consecutive lines describe one image; a tsv has one caption an image."""
@@ -140,13 +143,19 @@ class PrecompSource:
         return Features(array, np.arange(len(array), dtype=np.int64), source=path.name)
 
     def _image_ids(self, name: str, captions: _Captions, images: int) -> list[str]:
+        if captions.ids is not None:
+            return captions.ids
         path = self._file(name, "ids.txt")
-        ids = captions.ids or (read_lines(path) if path.is_file() else [])
-        if len(ids) == images:
-            return ids
-        if len(ids) == captions.count:
-            return ids[:: captions.per_image]
-        # The field never reads ids.txt, so one that does not fit is no fault.
+        if path.is_file():
+            ids = read_ids(path)
+            if len(ids) == images:
+                return ids
+            if len(ids) == captions.count:
+                return ids[:: captions.per_image]
+            log.warning(
+                "%s: %d ids, but %d images with %d captions; not used, so the images are named %s:0, %s:1, ...",
+                path, len(ids), images, captions.count, name, name,
+            )  # fmt: skip
         return [f"{name}:{image}" for image in range(images)]
 
     def _dev_captions(self, captions: _Captions, step: int) -> int:

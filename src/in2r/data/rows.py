@@ -47,6 +47,14 @@ def read_lines(path: Path) -> list[str]:
     return [line.strip() for line in lines]
 
 
+def read_ids(path: Path) -> list[str]:
+    """Read one id a line, stripped; blank lines at the end are no ids."""
+    ids = read_lines(path)
+    while ids and not ids[-1]:
+        ids.pop()
+    return ids
+
+
 def read_delimited(path: Path, separator: str, *, strict: bool = True) -> Iterator[tuple[list[str], int, int]]:
     """Yield (fields, first line, last line) of each record that is not blank.
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from in2r.data.features import open_npy
-from in2r.data.rows import read_lines
+from in2r.data.rows import read_ids
 from in2r.errors import Faults, InputError
 from in2r.files import read_json
 
@@ -75,7 +75,7 @@ def read_image_ids(layout: Layout, images: int) -> list[str] | None:
     """Read the ids of the images, one a line; None when the folder has none."""
     if layout.image_ids is None:
         return None
-    ids = read_lines(layout.image_ids)
+    ids = read_ids(layout.image_ids)
     faults = Faults()
     if len(ids) != images:
         faults.add(f"{layout.image_ids}: {len(ids)} ids but {images} rows in {layout.features.name}")
