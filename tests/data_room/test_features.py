@@ -123,7 +123,7 @@ def test_require_finite_names_file_and_row_of_the_items_only():
             np.ones((3, 2), np.float32).T.copy(order="F"),
             r"Fortran order; write it with numpy.ascontiguousarray",
         ),
-        (np.array([{}], object), r"not a readable npy array"),
+        (np.array([np.ones((2, 3)), np.ones((1, 3))], object), r"differ in shape; pad .* to image_lengths.npy"),
     ],
 )
 def test_unusable_arrays_are_refused_with_the_file(tmp_path, array, message):

@@ -132,23 +132,21 @@ def run_check(args: argparse.Namespace) -> int:
     with _progress() as update:
         report = check_data(source, progress=update)
     _print_report(report, console)
-    _say_unasked_vectors(source, report, console)
+    _say_unread_vectors(source, console)
     found = source.fingerprint(full=args.full_hash)
     kind = "every byte" if args.full_hash else "headers and sampled blocks"
     console.print(f"fingerprint: {found['hash']} ({kind})", highlight=False, soft_wrap=True)
     return 0 if report.usable else 2
 
 
-def _say_unasked_vectors(source: "DataSource", report: "CheckReport", console: Console) -> None:
-    """Say that the caption vectors of a table were left alone: nobody asked for them, and there are captions."""
+def _say_unread_vectors(source: "DataSource", console: Console) -> None:
+    """Say that the caption vectors of a table were not looked at: nobody asked for them, and there are captions."""
     from in2r.data.table import TableSource
-    from in2r.data.table_layout import find_layout
 
-    if isinstance(source, TableSource) and all(split.vector_dim is None for split in report.splits):
-        file = find_layout(source.path).caption_vectors
-        if file.is_file():
-            said = f"{file.name}: not looked at; --caption-vectors auto looks"
-            console.print(said, markup=False, highlight=False, soft_wrap=True)
+    file = source.unread_vectors() if isinstance(source, TableSource) else None
+    if file is not None:
+        said = f"{file.name}: not looked at; --caption-vectors auto looks"
+        console.print(said, markup=False, highlight=False, soft_wrap=True)
 
 
 def _print_report(report: "CheckReport", console: Console) -> None:

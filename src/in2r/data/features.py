@@ -114,6 +114,11 @@ def open_npy(path: Path) -> NDArray[Any]:
         raise InputError(f"{path}: no such file") from None
     except (ValueError, OSError, EOFError) as error:
         reason = " ".join(str(error).split()) or "cut off"
+        if "Python objects" in reason:
+            raise InputError(
+                f"{path}: holds Python objects, as numpy.save writes arrays that differ in shape; pad them with zeros "
+                "to one shape, and write how many regions of each image are real to image_lengths.npy of a pair table"
+            ) from None
         if "pickle" in reason:  # NumPy's own words would advise to load it unsafely
             reason = "no npy header"
         raise InputError(f"{path}: not a readable npy array ({reason}); write it with numpy.save") from None

@@ -58,7 +58,9 @@ class TableSource:
         faults.settle()
         self._captions = rows.columns.get(self._layout.columns["caption"])
         self._lines = rows.lines
-        self._vectors = self._vector_file(caption_vectors)
+        self._vector_file = self._choose_vectors(caption_vectors)
+        with faults.gather():
+            self._vectors = self._open_vectors()
         given = rows.columns.get(self._layout.columns["split"])
         self._drawn_from = None if given is not None else split_seed
         with faults.gather():
@@ -91,7 +93,8 @@ class TableSource:
         captions = None if self._captions is None else [self._captions[row] for row in chosen.tolist()]
         ids = [str(row) if self._ids is None else self._ids[row] for row in rows.tolist()]
         image_of_caption = image_of_caption.astype(np.int64)
-        return PairSet(name, images, image_of_caption, captions, self._open_vectors(chosen), ids)
+        vectors = None if self._vectors is None else self._vectors.select(chosen)
+        return PairSet(name, images, image_of_caption, captions, vectors, ids)
 
     def caption_places(self, name: str, captions: Sequence[int]) -> list[str]:
         """Return the file and line (Parquet: the row, from 1) of some captions of a split."""
@@ -108,6 +111,11 @@ class TableSource:
         names = [str(row) if self._ids is None else self._ids[row] for row in images.tolist()]
         return list(zip(names, [self._lines[row] for row in other[at].tolist()], strict=True))
 
+    def unread_vectors(self) -> Path | None:
+        """Return the file of caption vectors that lies there and is not read; None where there is none."""
+        file = self._layout.caption_vectors
+        return file if self._vector_file is None and file.is_file() else None
+
     def images_without_caption(self) -> int:
         """Return how many rows of the feature file no row of the table names."""
         return len(self._array) - len(np.unique(self._image_rows))
@@ -115,7 +123,7 @@ class TableSource:
     def fingerprint(self, full: bool = False) -> dict[str, Any]:
         """Return the hashes of the files, the same for every split; see `fingerprint.fingerprint`."""
         layout = self._layout
-        files = [layout.table, layout.features, layout.lengths, layout.image_ids, self._vectors]
+        files = [layout.table, layout.features, layout.lengths, layout.image_ids, self._vector_file]
         present = [path for path in files if path is not None]
         facts = {"columns": layout.columns, "split_seed": self._drawn_from}
         return fingerprint(dict.fromkeys(self.split_names, present), full=full, **facts)
@@ -133,21 +141,22 @@ class TableSource:
             raise InputError(f"{layout.table}: 0 pairs: {len(self._array)} images without caption")
         return rows
 
-    def _vector_file(self, asked: str | bool | None) -> Path | None:
+    def _choose_vectors(self, asked: str | bool | None) -> Path | None:
         if isinstance(asked, str):
             return self.path / (asked if asked.endswith(".npy") else f"{asked}.npy")
         return self._layout.caption_vectors if asked or self._captions is None else None
 
-    def _open_vectors(self, chosen: NDArray[np.int64]) -> Features | None:
-        if self._vectors is None:
+    def _open_vectors(self) -> Features | None:
+        file, rows = self._vector_file, len(self._lines)
+        if file is None:
             return None
-        array = open_array(self._vectors)
-        if array.shape[:2] != (len(self._lines), 1):
+        array = open_array(file)
+        if array.shape[:2] != (rows, 1):
             raise InputError(
-                f"{self._vectors}: shape {array.shape}; expected one vector for each of the "
-                f"{len(self._lines)} rows of {self._layout.table.name}"
+                f"{file}: shape {array.shape}; expected one vector for each of the {rows} rows of "
+                f"{self._layout.table.name}"
             )
-        return Features(array, chosen, source=self._vectors.name)
+        return Features(array, np.arange(rows, dtype=np.int64), source=file.name)
 
     def _find_images(self, images: list[str]) -> NDArray[np.int64]:
         """Return the feature row of each table row."""
