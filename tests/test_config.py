@@ -289,6 +289,12 @@ def test_a_broken_file_is_named(tmp_path: Path, text: str, said: str) -> None:
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+def test_a_byte_order_mark_is_no_key(tmp_path: Path, encoding: str) -> None:
+    (tmp_path / "mine.yaml").write_text("train: {seed: 3}", encoding=encoding)
+    assert read_yaml(tmp_path / "mine.yaml") == {"train": {"seed": 3}}
+
+
 def test_reading_yaml_from_nothing(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such file"):
         read_yaml(tmp_path / "absent.yaml")

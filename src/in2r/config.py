@@ -239,7 +239,7 @@ _Loader.add_constructor("tag:yaml.org,2002:timestamp", _text)
 def read_yaml(path: str | Path) -> dict[str, Any]:
     """Read a YAML file that holds one mapping; `InputError` names file and line."""
     try:
-        value = yaml.load(Path(path).read_text(encoding="utf-8"), _Loader)
+        value = yaml.load(Path(path).read_bytes(), _Loader)
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
     except (yaml.YAMLError, ValueError) as error:  # not UTF-8, or a tag that the value does not fit

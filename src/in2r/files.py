@@ -79,7 +79,8 @@ def write_json(path: str | os.PathLike[str], value: Any) -> None:
 def read_json(path: str | os.PathLike[str]) -> Any:
     """Read a JSON file; `InputError` names the file and the line where it is missing, broken, or has a key twice."""
     try:
-        return parse_json(Path(path).read_text(encoding="utf-8-sig"))  # Windows editors write a byte order mark
+        data = Path(path).read_bytes()
+        return parse_json(data.decode(json.detect_encoding(data)))  # some editors write a byte-order mark, or UTF-16
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
     except (json.JSONDecodeError, UnicodeDecodeError) as error:

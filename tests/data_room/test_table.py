@@ -1,6 +1,7 @@
 """Pair tables: every format, ragged captions, splits given or drawn, and each fault by file and line."""
 
 import csv
+import gzip
 import json
 import logging
 
@@ -70,7 +71,7 @@ def test_rows_of_the_feature_file_serve_as_ids(tmp_path):
     )
 
 
-@pytest.mark.parametrize("separator", [",", ";", "\t"])
+@pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
 @pytest.mark.parametrize("kind", ["csv", "tsv"])
 def test_the_separator_is_found_and_quoted_fields_are_read(tmp_path, separator, kind):
     write(tmp_path)
@@ -85,6 +86,102 @@ def test_the_separator_is_found_and_quoted_fields_are_read(tmp_path, separator, 
     data = open_data(tmp_path)
     assert data.split("train").captions == [f'a{separator} "b"\nand more', ""]
     assert data.caption_places("train", [1]) == [f"pairs.{kind} line 4"]
+
+
+TEXT = "Image\tCAPTION\tSplit\nä,b\tcafé|;\tTrain\nb\t犬\ttrain\nx\tz\ttest\n"
+
+
+@pytest.mark.parametrize(
+    ("encoding", "stated"),
+    [
+        ("utf-8", False),
+        ("utf-8-sig", False),
+        ("utf-16", False),  # "Unicode text" of spreadsheets
+        ("utf-32", False),
+        ("utf-16-be", True),
+        ("gb18030", True),
+        ("utf-8-sig", True),
+    ],
+)
+@pytest.mark.parametrize("name", ["pairs.tsv", "pairs.csv.gz", "pairs.txt"])
+def test_every_encoding_and_packing_gives_the_same_rows(tmp_path, encoding, stated, name):
+    write(tmp_path, kind="tsv")
+    (tmp_path / "pairs.tsv").unlink()
+    data = TEXT.replace("ä", "é").encode(encoding)
+    (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+    (tmp_path / "image_ids.txt").write_bytes("é,b\nb\nx\nd\ne\n".encode(encoding))
+    settings = {"table": name} | ({"encoding": encoding} if stated else {})
+    (tmp_path / "data.json").write_bytes(json.dumps(settings).encode("utf-8" if stated else encoding))
+    data = open_data(tmp_path)
+    assert data.split("train").captions == ["café|;", "犬"]
+    assert data.split("train").image_ids == ["é,b", "b"]
+    assert data.caption_places("test", [0]) == [f"{name} line 4"]
+
+
+def test_windows_text_needs_its_encoding(tmp_path):
+    write(tmp_path)
+    text = "image,caption,split\na,plain,train\nb,caf\u00e9 \u2019,train\nx,z,test\n"
+    (tmp_path / "pairs.csv").write_bytes(text.encode("cp1252"))
+    with pytest.raises(InputError, match=r'pairs.csv: line 3 is not UTF-8; .*, such as {"encoding": "cp1252"}$'):
+        open_data(tmp_path)
+    (tmp_path / "data.json").write_text('{"encoding": "cp1252"}')
+    data = open_data(tmp_path)
+    assert data.split("train").captions == ["plain", "caf\u00e9 \u2019"]
+    (tmp_path / "data.json").write_text('{"encoding": "latin-1"}')
+    assert open_data(tmp_path).fingerprint()["hash"] != data.fingerprint()["hash"]
+    (tmp_path / "data.json").write_text('{"encoding": "ascii"}')
+    with pytest.raises(InputError, match=r"pairs.csv: line 3 is not ascii; "):
+        open_data(tmp_path)
+    (tmp_path / "data.json").unlink()
+    (tmp_path / "pairs.csv").write_bytes("image,caption\na,b\n".encode("utf-16-le"))
+    with pytest.raises(
+        InputError, match=r"line 1 holds zero bytes, as UTF-16 without byte-order mark does; .*encoding"
+    ):
+        open_data(tmp_path)
+
+
+@pytest.mark.parametrize("data", [b"plain", gzip.compress(b"image,caption\na,b\n" * 9)[:-12]])
+def test_a_broken_gzip_file_is_named(tmp_path, data):
+    write(tmp_path)
+    (tmp_path / "pairs.csv").unlink()
+    (tmp_path / "pairs.csv.gz").write_bytes(data)
+    with pytest.raises(InputError, match=r"pairs.csv.gz: not a readable gzip file \("):
+        open_data(tmp_path)
+
+
+@pytest.mark.parametrize(("first", "separator"), [("sep=;", ";"), ('"sep=|"', "|"), ("SEP=\t", "\t"), ("sep=/", "/")])
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_a_first_line_that_names_the_separator(tmp_path, first, separator, end):
+    write(tmp_path)
+    rows = [[first], ["image", "caption, or: a,b,c", "split"], ["a", "x", "train"], ["b", "y", "test"]]
+    (tmp_path / "pairs.csv").write_bytes("".join(separator.join(row) + end for row in rows).encode())
+    (tmp_path / "data.json").write_text('{"columns": {"caption": "Caption, or: A,B,C"}}')
+    data = open_data(tmp_path)
+    assert data.split("train").captions == ["x"]
+    assert data.caption_places("test", [0]) == ["pairs.csv line 4"]
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
+def test_an_empty_split_column_is_none(tmp_path, caplog, kind):
+    rows = [(str(k), f"caption {k}", "" if kind == "csv" else None) for k in range(30)]
+    write(tmp_path, rows, kind=kind, ids=None, images=30)
+    with caplog.at_level(logging.INFO):
+        data = open_data(tmp_path)
+    assert f"pairs.{kind} has an empty split column: drew 24 images for train" in caplog.text
+    assert [len(data.split(name).images) for name in ("train", "dev", "test")] == [24, 3, 3]
+    write(tmp_path, [*rows[1:], ("0", "x", "train")], kind=kind, ids=None, images=30)
+    with pytest.raises(InputError, match=r"(line|row) \d: split ''; expected train, dev, test"):
+        open_data(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
+def test_case_counts_only_where_columns_differ_in_nothing_else(tmp_path, kind):
+    write(tmp_path, [("a", "x", "test"), ("b", "y", "train")], kind=kind, names=("Image", "CAPTION", "Split"))
+    assert open_data(tmp_path).split("train").captions == ["y"]
+    rows = [("a", "x", "y"), ("b", "z", "w"), ("c", "t", "u")]
+    write(tmp_path, rows, kind=kind, names=("image", "Caption", "caption"))
+    data = open_data(tmp_path)
+    assert {data.split(name).captions[0] for name in data.split_names} == {"y", "w", "u"}
 
 
 def test_other_names_of_files_columns_and_splits(tmp_path):
@@ -204,7 +301,11 @@ def test_two_tables_need_a_choice(tmp_path):
     ("change", "message"),
     [
         (replace("pairs.csv", "file,text\na,b\n"), r"no column 'image', 'caption'; found 'file', 'text'"),
-        (replace("pairs.csv", "image|caption\na|b\n"), r"no column .*; found 'image\|caption'"),
+        (replace("pairs.csv", "image/caption\na/b\n"), r"no column .*; found 'image/caption'"),
+        (replace("pairs.csv", "IMAGE,Image,caption\na,b,c\n"), r"several columns may be 'image' \('IMAGE', 'Image'\)"),
+        (replace("data.json", '{"encoding": "cp1253x"}'), r"data.json: encoding 'cp1253x' is not known; expected a"),
+        (replace("data.json", '{"encoding": "hex"}'), r"data.json: encoding 'hex' is not known"),
+        (replace("data.json", '{"table": "images.npy"}'), r"unknown kind of table '.npy'; expected .csv"),
         (replace("pairs.csv", "image,caption,split\n"), r"pairs.csv: 0 pairs: 5 images without caption"),
         (replace("pairs.csv", ""), r"pairs.csv: no column 'image'"),
         (replace("pairs.csv", "image,caption\na,a dog, running\n"), r"line 2 has 3 fields .* 2 .*; put a field"),
@@ -222,7 +323,7 @@ def test_two_tables_need_a_choice(tmp_path):
         (replace("data.json", '{"columns": ["x"]}'), r"data.json: columns is not an object"),
         (replace("data.json", '{"table": 3}'), r"data.json: table is 3; expected a name"),
         (replace("data.json", '{"table": "no.csv"}'), r"no.csv: no such file"),
-        (replace("data.json", '{"table": "image_ids.txt"}'), r"unknown kind of table '.txt'; expected .csv"),
+        (replace("data.json", '{"table": "image_ids.txt"}'), r"image_ids.txt: no column 'image', 'caption'; found 'a'"),
         (replace("data.json", '{"lengths": "no.npy"}'), r"data.json: lengths: no file no.npy in the folder"),
         (save("image_lengths.npy", np.array([1, 2, 0, 1, 1])), r"image_lengths.npy: row 2 \(from 0\) is 0"),
         (save("image_lengths.npy", np.array([1, 2, 1, 1, 3])), r"row 4 \(from 0\) is 3; lengths are 1 to 2"),
@@ -289,7 +390,7 @@ def test_parquet_nulls_are_empty_captions_and_broken_files_are_named(tmp_path):
 def test_a_column_that_is_there_twice_is_refused(tmp_path, name):
     write(tmp_path)
     (tmp_path / "pairs.csv").write_text(f"image,caption,{name}\na,x,y\n")
-    with pytest.raises(InputError, match=rf"pairs.csv: the column '{name}' is there twice"):
+    with pytest.raises(InputError, match=rf"pairs.csv: several columns may be '{name}' \('{name}', '{name}'\)"):
         open_data(tmp_path)
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from in2r.data.features import Features, open_array
 from in2r.data.fingerprint import fingerprint
 from in2r.data.pairs import SPLITS, PairSet, canonical_split
-from in2r.data.rows import read_delimited, read_ids, read_lines
+from in2r.data.rows import read_ids, read_lines, read_text, split_records
 from in2r.errors import Faults, InputError
 
 log = logging.getLogger(__name__)
@@ -197,7 +197,7 @@ def _read_tsv(path: Path) -> _Captions:
     """Read image id, tab, caption as the field does, quoting on; a record of which it would lose words is refused."""
     ids, texts, lines = [], [], []
     faults = Faults()
-    for fields, first, last in read_delimited(path, "\t", strict=False):
+    for fields, first, last in split_records(read_text(path), path, "\t", strict=False):
         if last > first:
             faults.add(
                 f"{path}: line {first}: a quote that opens here closes in line {last}; expected image id, tab, caption "

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from in2r.data.features import Features, open_array
 from in2r.data.fingerprint import fingerprint
 from in2r.data.pairs import SPLITS, PairSet, canonical_split
-from in2r.data.rows import Rows, read_table
 from in2r.data.table_layout import find_layout, read_image_ids, read_lengths
+from in2r.data.table_rows import Rows, read_table
 from in2r.errors import Faults, InputError
 from in2r.seeds import numpy_generator
 
@@ -62,15 +62,18 @@ class TableSource:
         with faults.gather():
             self._vectors = self._open_vectors()
         given = rows.columns.get(self._layout.columns["split"])
-        self._drawn_from = None if given is not None else split_seed
+        drawn = given is None or not any(given)  # tables that were joined may have a column of nulls
+        self._drawn_from = split_seed if drawn else None
         with faults.gather():
             self._image_rows = self._find_images(rows.columns[self._layout.columns["image"]])
-        if given is not None:
+        if given is not None and not drawn:
             with faults.gather():
                 self._splits = self._read_split(given)
         faults.settle()
-        if given is None:
-            self._splits = self._draw_split(split_seed, announce)
+        if drawn:
+            self._splits = self._draw_split(split_seed)
+            if announce:
+                self._say_drawn("no" if given is None else "an empty")
 
     @property
     def split_names(self) -> tuple[str, ...]:
@@ -125,7 +128,9 @@ class TableSource:
         layout = self._layout
         files = [layout.table, layout.features, layout.lengths, layout.image_ids, self._vector_file]
         present = [path for path in files if path is not None]
-        facts = {"columns": layout.columns, "split_seed": self._drawn_from}
+        facts: dict[str, Any] = {"columns": layout.columns, "split_seed": self._drawn_from}
+        if layout.encoding is not None:
+            facts["encoding"] = layout.encoding
         return fingerprint(dict.fromkeys(self.split_names, present), full=full, **facts)
 
     def _rows_of(self, name: str) -> NDArray[np.int64]:
@@ -136,7 +141,7 @@ class TableSource:
         layout = self._layout
         image, caption, split = (layout.columns[name] for name in ("image", "caption", "split"))
         needed = [image, caption] if wants_captions and not layout.caption_vectors.is_file() else [image]
-        rows = read_table(layout.table, needed, [caption, split])
+        rows = read_table(layout.table, needed, [caption, split], layout.encoding)
         if not rows.lines:
             raise InputError(f"{layout.table}: 0 pairs: {len(self._array)} images without caption")
         return rows
@@ -172,6 +177,7 @@ class TableSource:
         return np.array([row_of[image] for image in images], dtype=np.int64)
 
     def _read_split(self, given: list[str]) -> NDArray[np.int64]:
+        given = [name.casefold() for name in given]
         number_of = {name: SPLITS.index(OTHER_NAMES.get(name, name)) for name in [*SPLITS, *OTHER_NAMES]}
         self._require_known("split", given, number_of, ", ".join(SPLITS))
         return np.array([number_of[name] for name in given], dtype=np.int64)
@@ -184,7 +190,7 @@ class TableSource:
                 faults.add(f"{self._layout.table}: line {line}: {what} {value!r}; expected {expected}")
         faults.settle()
 
-    def _draw_split(self, seed: int, announce: bool) -> NDArray[np.int64]:
+    def _draw_split(self, seed: int) -> NDArray[np.int64]:
         images = np.unique(self._image_rows)
         if len(images) < len(SPLITS):
             raise InputError(f"{self._layout.table}: {len(images)} images; a split can be drawn from 3 or more")
@@ -193,10 +199,12 @@ class TableSource:
         split_of_row = np.zeros(len(self._array), dtype=np.int64)
         split_of_row[drawn[:held_out]] = SPLITS.index("dev")
         split_of_row[drawn[held_out : 2 * held_out]] = SPLITS.index("test")
-        if announce:
-            log.info(
-                "%s has no split column: drew %d images for train, %d for dev, %d for test (split_seed %d)",
-                self._layout.table.name, len(images) - 2 * held_out, held_out, held_out, seed,
-            )  # fmt: skip
         chosen: NDArray[np.int64] = split_of_row[self._image_rows]
         return chosen
+
+    def _say_drawn(self, found: str) -> None:
+        counts = [len(np.unique(self._image_rows[self._splits == number])) for number in range(len(SPLITS))]
+        log.info(
+            "%s has %s split column: drew %d images for train, %d for dev, %d for test (split_seed %d)",
+            self._layout.table.name, found, *counts, self._drawn_from,
+        )  # fmt: skip
