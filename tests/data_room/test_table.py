@@ -235,6 +235,87 @@ def test_a_table_without_captions_uses_its_vectors(tmp_path):
     assert len(pairs.caption_vectors) == 10
 
 
+DEAD = [("gone.png", "lost", "train"), *RAGGED[:5], ("", "lost too", "train"), *RAGGED[5:]]
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_what_is_left_without_the_rows_that_have_no_image(tmp_path, kind):
+    """The same as of a table that never had them; caption vectors keep to the rows of the table."""
+    write(tmp_path / "whole", kind=kind)
+    write(tmp_path / "dead", DEAD, kind=kind)
+    vectors = np.arange(13 * 2, dtype=np.float32).reshape(13, 2)
+    np.save(tmp_path / "dead" / "captions.npy", vectors)
+    np.save(tmp_path / "whole" / "captions.npy", np.delete(vectors, [0, 6], axis=0))
+    whole = open_data(tmp_path / "whole", caption_vectors=True, skip_missing=True)
+    found = open_data(tmp_path / "dead", caption_vectors=True, skip_missing=True)
+    assert whole.skipped == []
+    assert len(found.skipped) == 2
+    assert whole.split_names == found.split_names
+    for name in whole.split_names:
+        one, other = whole.split(name), found.split(name)
+        assert one.captions == other.captions
+        assert one.image_of_caption.tolist() == other.image_of_caption.tolist()
+        assert one.image_ids == other.image_ids
+        every = torch.arange(len(one.captions))
+        assert torch.equal(one.caption_vectors.gather(every)[0], other.caption_vectors.gather(every)[0])
+    assert found.images_without_caption() == whole.images_without_caption() == 1
+    assert found.images_in_several_splits() == []
+    lines = {"csv": "line 4", "parquet": "line 3"}  # "a one" is the third row
+    assert found.caption_places("train", [0]) == [f"pairs.{kind} {lines[kind]}"]
+    assert open_data(tmp_path / "whole").fingerprint() == open_data(tmp_path / "whole", skip_missing=True).fingerprint()
+
+
+def test_a_drawn_split_and_shared_images_know_nothing_of_rows_left_out(tmp_path):
+    rows = [(str(k % 30), f"caption {k}") for k in range(60)]
+    write(tmp_path / "whole", rows, ids=None, images=30)
+    write(tmp_path / "dead", [("30", "x"), *rows, ("-1", "y")], ids=None, images=30)
+    whole, dead = (open_data(tmp_path / name, skip_missing=True) for name in ("whole", "dead"))
+    for name in whole.split_names:
+        assert whole.split(name).captions == dead.split(name).captions
+    # the last image is what a row of -1 would be taken for
+    write(tmp_path, [("e", "x", "train"), ("f", "y", "dev"), ("a", "z", "dev")])
+    assert open_data(tmp_path, skip_missing=True).images_in_several_splits() == []
+
+
+def test_a_table_without_any_image_is_refused_all_the_same(tmp_path):
+    write(tmp_path, [("f", "x", "train"), ("g", "y", "train")])
+    with pytest.raises(InputError, match=r"line 2: image 'f'; expected an id of image_ids.txt"):
+        open_data(tmp_path, skip_missing=True)
+
+
+@pytest.mark.parametrize(
+    ("given", "own"),
+    [
+        ("photos/1.png", "1"),
+        ("1", "photos/1.jpg"),
+        ("photos\\1.png", "photos/1.png"),
+        ("/photos/1.png", "./photos/1.png"),
+        ("Photo_1.JPG", "photo_1.jpg"),
+        ("cafe\u0301", "caf\u00e9"),
+        ("3.0", "3"),
+    ],
+)
+def test_the_near_id_is_named(tmp_path, given, own):
+    write(tmp_path, [(given, "x", "train"), ("b", "y", "train")], ids=[own, "b", "photos/2.png", "d", "e"])
+    form = ", the same text in another Unicode form" if given[:3] == "caf" else ""
+    with pytest.raises(InputError) as caught:
+        open_data(tmp_path)
+    assert str(caught.value) == (
+        f"{tmp_path}/pairs.csv: line 2: image {given!r}; expected an id of image_ids.txt; did you mean {own!r}{form}?"
+    )
+
+
+def test_what_several_ids_are_near_is_no_hint(tmp_path):
+    write(tmp_path, [("1", "x", "train"), ("b", "y", "train")], ids=["1.png", "1.jpg", "u/2.png", "v/2.png", "b"])
+    with pytest.raises(InputError, match=r"image '1'; expected an id of image_ids.txt; data.skip_missing=true"):
+        open_data(tmp_path)
+    write(tmp_path, [("v/2", "x", "train"), ("2", "y", "train")], ids=["1.png", "1.jpg", "u/2.png", "v/2.png", "b"])
+    with pytest.raises(InputError) as caught:
+        open_data(tmp_path)
+    assert caught.value.faults[0].endswith("; did you mean 'v/2.png'?")
+    assert "did you mean" not in caught.value.faults[1]
+
+
 def test_a_split_is_drawn_by_image_and_said(tmp_path, caplog):
     rows = [(str(k % 30), f"caption {k}") for k in range(77)]
     write(tmp_path, rows, ids=None, images=30)

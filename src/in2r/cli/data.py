@@ -83,6 +83,11 @@ def add_data_options(parser: argparse.ArgumentParser, *, vectors: bool) -> None:
         default=0,
         help="draws the split of a table that has none, as `data.split_seed` (default: 0)",
     )
+    parser.add_argument(
+        "--skip-missing",
+        action="store_true",
+        help="leave out the rows of a pair table whose image is not there, as `data.skip_missing`",
+    )
 
 
 def open_folder(path: Path, args: argparse.Namespace, **more: Any) -> "DataSource":
@@ -91,7 +96,14 @@ def open_folder(path: Path, args: argparse.Namespace, **more: Any) -> "DataSourc
     from in2r.engine.settings import DataConfig
 
     vectors = getattr(args, "caption_vectors", None)
-    data = DataConfig(str(path), args.layout, caption_vectors=vectors, split_seed=args.split_seed, **more)
+    data = DataConfig(
+        str(path),
+        args.layout,
+        caption_vectors=vectors,
+        split_seed=args.split_seed,
+        skip_missing=args.skip_missing,
+        **more,
+    )
     return open_configured(data)
 
 

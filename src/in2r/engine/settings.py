@@ -28,6 +28,9 @@ class DataConfig:
         "precomputed caption vectors: the suffix in {split}_SUFFIX.npy, or auto for a table's captions.npy",
     )
     split_seed: int = key(0, "seed of the image-grouped split that is drawn where a pair table has none", low=0)
+    skip_missing: bool = key(
+        False, "leave out the rows of a pair table whose image is not there; false: refuse the table"
+    )
     vocabulary: str | None = key(None, "vocabulary file (JSON); null = built from the training captions")
     min_count: int = key(4, "words rarer than this become <unk> (the field's)", low=1)
     word_vectors: str | None = key(None, "GloVe text file for the initial word embeddings; null = uniform ±0.1")
