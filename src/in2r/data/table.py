@@ -1,11 +1,11 @@
 """Anyone's pairs: a pair table (csv, tsv, jsonl or parquet) beside one feature file for all splits.
 
-pairs.csv            image, caption[, split]: one row a caption, any number of captions per image
+pairs.csv[.gz]       image, caption[, split]: one row a caption, any number of captions per image
 images.npy           (images, regions, dim) or (images, dim)
 image_lengths.npy    optional, (images,): how many of an image's regions are real
 image_ids.txt        optional, one id a line in the order of images.npy; without it `image` is the row, from 0
 captions.npy         optional, (table rows, dim): a caption as a vector
-data.json            optional, other names of files and columns
+data.json            optional, other names of files and columns, another encoding
 """
 
 import logging
