@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from test_ncr import Given, S, _Pairs, batch
 
+from given import Given, Pairs, S, batch
 from in2r.losses import symmetric_kl_loss, triplet_loss
 from in2r.methods import Net, Now, PartitionConfig, Seen, Step
 from in2r.methods.l2rm import L2rm, L2rmConfig, L2rmOwn
@@ -100,7 +100,7 @@ def test_without_the_mask_a_pair_may_be_matched_to_itself() -> None:
 def test_the_division_is_that_of_two_betas() -> None:
     losses = torch.cat([torch.linspace(0.0, 0.2, 30), torch.linspace(0.7, 1.0, 30)])
     seen = {"A": Seen({"triplet-mean": losses}, {"triplet-mean": losses[30:]})}
-    found = method().divide(seen, {"A": net()}, _Pairs(60), NOW)  # type: ignore[arg-type]
+    found = method().divide(seen, {"A": net()}, Pairs(60), NOW)  # type: ignore[arg-type]
     assert found["A"].sets.tolist() == [0] * 30 + [1] * 30
     wanted = torch.as_tensor(fit_two_betas(losses).clean_probability).float()
     torch.testing.assert_close(found["A"].columns["clean_prob"], wanted)

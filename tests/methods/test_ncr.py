@@ -6,41 +6,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from given import Given, Pairs, S, batch
 from in2r.losses import soft_margin_triplet_loss
-from in2r.methods import Batch, Net, Now, PartitionConfig, Seen
+from in2r.methods import Net, Now, PartitionConfig, Seen
 from in2r.methods.ncr import Ncr, NcrConfig
-from in2r.models.base import Backbone, Items
 from in2r.partition import matching_probability
 
-S = torch.tensor([[0.8, 0.3, 0.75, 0.2], [0.1, 0.6, 0.4, 0.55], [0.5, 0.45, 0.5, 0.3], [0.35, 0.7, 0.2, 0.4]])
 P = [1, 0.758621, 0.482759, 0.344828]
 """the matching probabilities of S in the specification"""
-
-
-class Given(Backbone):
-    """Scores pairs by a matrix that is given: item i of either side is a unit vector, S = row @ matrix @ column."""
-
-    def __init__(self, similarity: Tensor) -> None:
-        super().__init__()
-        self.dim = len(similarity)
-        self.matrix = nn.Parameter(similarity.clone())
-        self.modes: list[bool] = []
-
-    def encode_images(self, values: Tensor, mask: Tensor | None = None, batches: object = None) -> Items:
-        self.modes.append(self.training)
-        return Items(values[:, 0])
-
-    def encode_texts(self, values: Tensor, mask: Tensor | None = None, batches: object = None) -> Items:
-        return Items(values[:, 0])
-
-    def logits(self, images: Items, texts: Items) -> Tensor:
-        return images.vector @ self.matrix @ texts.vector.T
-
-
-def batch(**columns: list[float]) -> Batch:
-    one_hot = torch.eye(4)[:, None]
-    rows = {name: torch.tensor(values) for name, values in columns.items()}
-    return Batch(torch.arange(4), torch.arange(4), one_hot, None, one_hot, None, rows)
 
 
 def nets() -> tuple[Net, Net]:
@@ -104,7 +77,7 @@ def test_released_margins_are_those_of_the_negative_image() -> None:
 
 
 def test_each_network_gets_its_peers_verdict() -> None:
-    data = _Pairs(40)
+    data = Pairs(40)
     low, high = torch.rand(20, generator=torch.Generator().manual_seed(0)) * 0.1, torch.ones(20)
     mismatched = {"triplet-mean": torch.ones(8)}
     seen = {
@@ -137,11 +110,3 @@ def _loss(similarity: Tensor, labels: list[float]) -> float:
         column = max(float(similarity[k, i]) for k in range(count) if k != i)
         total += max(0.0, alpha - float(similarity[i, i]) + row) + max(0.0, alpha - float(similarity[i, i]) + column)
     return total
-
-
-class _Pairs:
-    """N pairs, as a method may ask for them."""
-
-    def __init__(self, count: int) -> None:
-        self.pairs = self.image_of_pair = torch.arange(count)
-        self.device = torch.device("cpu")
