@@ -1,9 +1,11 @@
 """Settings: every fault in one line, with the nearest valid key; presets; what overrides what."""
 
+import re
 from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
+import yaml
 
 from in2r.config import deciding, merge, parse_overrides, read_yaml, to_dict
 from in2r.errors import InputError
@@ -99,6 +101,36 @@ def test_numbers_as_people_write_them() -> None:
     assert isinstance(config.method, In2rConfig)
     assert config.method.gamma == 2.0
     assert isinstance(config.method.gamma, float)
+
+
+@pytest.mark.parametrize("text", ["010", "-010", "00", "1:30", "-1:30:05", "0x10", "0b11", "0o17", "1:30.5"])
+def test_numbers_are_decimal_or_refused(text: str, tmp_path: Path) -> None:
+    """YAML 1.1 reads 010 as 8 and 1:30 as 90."""
+    file = tmp_path / "mine.yaml"
+    file.write_text(f"train: {{seed: {text}}}\ndata: {{path: {text}}}\n", encoding="utf-8")
+    said = f"`train.seed` must be a whole number, got '{text}'"
+    for source, overrides in ((None, [f"train.seed={text}"]), (None, [f"train={{seed: {text}}}"]), (file, [])):
+        with pytest.raises(InputError, match=re.escape(said)):
+            load_config(source, overrides)
+    assert load_config(file, ["train.seed=1"]).data.path == text
+
+
+def test_a_number_with_a_fraction_is_decimal_or_refused() -> None:
+    assert load_config(None, ["train.gradient_clip=010"]).train.gradient_clip == 10.0
+    for text in ("1:30", "1:30.5", "0x10"):
+        assert f"`train.gradient_clip` must be a number, got '{text}'" in fault(
+            **parse_overrides([f"train.gradient_clip={text}"])
+        )
+
+
+def test_decimal_numbers_dates_and_texts_survive_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("a: [0, -7, +7, 1_000, 010.5, .5, 1.5e+3, .inf, 2024-01-31]\n", encoding="utf-8")
+    assert read_yaml(file) == {"a": [0, -7, 7, 1000, 10.5, 0.5, 1500.0, float("inf"), "2024-01-31"]}
+    assert parse_overrides(["a=2024-01-31"]) == {"a": "2024-01-31"}
+    texts = ["010", "08", "1:30", "-.5", "1e3", "5e-4", "0x10", "1_0", "2024-01-31", "no", "~"]
+    file.write_text(yaml.safe_dump({"a": texts}), encoding="utf-8")
+    assert read_yaml(file) == {"a": texts}
 
 
 def test_optional_choices_take_their_choices_and_null() -> None:
@@ -260,6 +292,7 @@ def test_neither_file_nor_preset() -> None:
         ("- 1\n", "expected keys and values, found list"),
         ("\xe9", "not valid YAML"),
         ("a: !!python/object/apply:os.getcwd []\n", "not valid YAML"),
+        ("a: !!float x\n", "not valid YAML"),
     ],
 )
 def test_a_broken_file_is_named(tmp_path: Path, text: str, said: str) -> None:
@@ -268,6 +301,12 @@ def test_a_broken_file_is_named(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(InputError, match=f"{file}: {said}") as error:
         load_config(file)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+def test_a_byte_order_mark_is_no_key(tmp_path: Path, encoding: str) -> None:
+    (tmp_path / "mine.yaml").write_text("train: {seed: 3}", encoding=encoding)
+    assert read_yaml(tmp_path / "mine.yaml") == {"train": {"seed": 3}}
 
 
 def test_reading_yaml_from_nothing(tmp_path: Path) -> None:
@@ -294,7 +333,7 @@ def test_overrides() -> None:
     }
     with pytest.raises(InputError, match=r"`data.path`: 'a.udcff' is not UTF-8; give the folder or file another name"):
         parse_overrides(["data.path=a\udcff"], RunConfig)
-    for wrong in ("train.seed", "=1", "a=[1"):
+    for wrong in ("train.seed", "=1", "a=[1", "a={b: 1, b: 2}", "a=!!float x"):
         with pytest.raises(InputError, match=r"`.*`: "):
             parse_overrides([wrong])
 

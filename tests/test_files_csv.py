@@ -9,24 +9,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from in2r.cli.main import main
-from in2r.data.rows import read_delimited, read_table
+from in2r.data.rows import read_text, split_records
+from in2r.data.table_rows import read_table
 from in2r.files import write_csv
 from tiny_run import make_data, train
 
 ODD = st.text(
-    st.sampled_from('a,;\t"\r\n \u2028\ufeff\x85\x0bé🙂') | st.characters(exclude_categories=["Cs"]), max_size=8
+    st.sampled_from('a,;\t"\r\n \u2028\ufeff\x85\x0bé🙂')
+    | st.characters(exclude_categories=["Cs"], exclude_characters="\0"),  # zero bytes are another encoding's
+    max_size=8,
 )
 DELIMITERS = st.sampled_from([",", "\t", ";"])
 
 
-@given(st.integers(1, 4).flatmap(lambda n: st.lists(st.lists(ODD, min_size=n, max_size=n), min_size=1)), DELIMITERS)
+@given(st.integers(2, 4).flatmap(lambda n: st.lists(st.lists(ODD, min_size=n, max_size=n), min_size=1)), DELIMITERS)
 def test_pythons_reader_and_ours_read_back_what_is_written(records: list[list[str]], delimiter: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "table.csv"
         write_csv(file, records[0], records[1:], delimiter=delimiter)
         with file.open(encoding="utf-8", newline="") as lines:
             assert list(csv.reader(lines, delimiter=delimiter, strict=True)) == records
-        assert [fields for fields, *_ in read_delimited(file, delimiter)] == records
+        assert [fields for fields, *_ in split_records(read_text(file), file, delimiter)] == records
 
 
 @given(st.lists(st.tuples(ODD, ODD), min_size=1), st.sampled_from([",", "\t"]))

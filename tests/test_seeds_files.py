@@ -1,10 +1,13 @@
 """Derived seeds, and files that are whole or absent."""
 
+import json
 import shutil
 from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from in2r.data.fingerprint import file_hash
 from in2r.data.text.vocabulary import Vocabulary
@@ -12,6 +15,7 @@ from in2r.data.text.word_vectors import load_word_vectors
 from in2r.errors import InputError
 from in2r.files import (
     atomic_path,
+    parse_json,
     read_json,
     remove_temporaries,
     require_free_space,
@@ -142,6 +146,32 @@ def test_json(tmp_path: Path) -> None:
     (tmp_path / "b.json").write_text('{"a": 1,\n', encoding="utf-8")
     with pytest.raises(InputError, match=r"b\.json: not valid JSON .*line 2"):
         read_json(tmp_path / "b.json")
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=2), inner, max_size=3),
+)
+
+
+@given(JSON)
+def test_json_without_repeated_keys_is_read_as_ever(value: object) -> None:
+    assert parse_json(json.dumps(value)) == value
+
+
+@given(st.lists(JSON, min_size=1, max_size=4), st.text(max_size=3), st.integers(0, 3), st.booleans())
+def test_a_key_that_stands_twice_is_refused_with_its_line(
+    values: list[object], key: str, place: int, escaped: bool
+) -> None:
+    """The object lies deep in others, whose texts hold braces, quotes and colons too."""
+    name = json.dumps(key, ensure_ascii=escaped)
+    members = [f"{name}: 1", *(f'"{number}other": {json.dumps(value)}' for number, value in enumerate(values))]
+    members.insert(1 + place % len(members), f"{json.dumps(key, ensure_ascii=not escaped)} : 2")
+    line = 2 + next(number for number, member in enumerate(members[1:], start=1) if member.endswith(" : 2"))
+    text = '[{"a": {}, "}{": "\\\\\\":{"}, {"b":\n{' + ",\n".join(members) + "}}]"
+    with pytest.raises(json.JSONDecodeError, match="stands twice in an object") as error:
+        parse_json(text)
+    assert error.value.lineno == line
 
 
 def test_sha256(tmp_path: Path) -> None:

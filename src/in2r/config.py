@@ -3,6 +3,7 @@
 import dataclasses
 import difflib
 import math
+import re
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -209,8 +210,12 @@ def _fault(value: Any, kind: Any, limits: Mapping[str, Any]) -> str:
     return ""
 
 
-class _DistinctKeys(yaml.SafeLoader):
-    """Refuses a key that stands twice in a mapping, of which PyYAML would silently take the last."""
+class _Loader(yaml.SafeLoader):
+    """YAML as people mean it: a number is decimal, a date is text, and no key stands twice in a mapping.
+
+    YAML 1.1, which PyYAML follows, takes 010 for 8 and 1:30 for 90, and the last of two equal keys. Here 010, 1:30 and
+    0x1F are text, so that a key which needs a number refuses them.
+    """
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """Make a mapping, unless a key comes twice."""
@@ -222,13 +227,32 @@ class _DistinctKeys(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
+def _whole_number(loader: _Loader, node: yaml.ScalarNode) -> int | str:
+    text = loader.construct_scalar(node)
+    return int(text) if re.fullmatch("[-+]?(0|[1-9][0-9_]*)", text) else text
+
+
+def _number(loader: _Loader, node: yaml.ScalarNode) -> float | str:
+    text = loader.construct_scalar(node)
+    return text if ":" in text else loader.construct_yaml_float(node)
+
+
+def _text(loader: _Loader, node: yaml.ScalarNode) -> str:
+    return str(loader.construct_scalar(node))
+
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _whole_number)
+_Loader.add_constructor("tag:yaml.org,2002:float", _number)
+_Loader.add_constructor("tag:yaml.org,2002:timestamp", _text)
+
+
 def read_yaml(path: str | Path) -> dict[str, Any]:
     """Read a YAML file that holds one mapping; `InputError` names file and line."""
     try:
-        value = yaml.load(Path(path).read_text(encoding="utf-8"), _DistinctKeys)
+        value = yaml.load(Path(path).read_bytes(), _Loader)
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError) as error:  # not UTF-8, or a tag that the value does not fit
         raise InputError(f"{path}: not valid YAML ({' '.join(str(error).split())})") from None
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from None
@@ -260,9 +284,9 @@ def parse_overrides(pairs: Iterable[str], cls: type[Any] | None = None) -> dict[
             nested: Any = text
         else:
             try:
-                nested = yaml.safe_load(text)
-            except yaml.YAMLError:
-                raise InputError(f"`{pair}`: the value is not valid YAML") from None
+                nested = yaml.load(text, _Loader)
+            except (yaml.YAMLError, ValueError) as error:
+                raise InputError(f"`{pair}`: the value is not valid YAML ({' '.join(str(error).split())})") from None
         for part in reversed(name.split(".")):
             nested = {part: nested}
         result = merge(result, nested)

@@ -156,15 +156,58 @@ def _quoted(text: str) -> str:
 
 
 def read_json(path: str | os.PathLike[str]) -> Any:
-    """Read a JSON file; `InputError` names the file and the line where it is missing or broken."""
+    """Read a JSON file; `InputError` names the file and the line where it is missing, broken, or has a key twice."""
     try:
-        return json.loads(Path(path).read_text(encoding="utf-8-sig"))  # Windows editors write a byte order mark
+        data = Path(path).read_bytes()
+        return parse_json(data.decode(json.detect_encoding(data)))  # some editors write a byte-order mark, or UTF-16
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: not valid JSON ({error})") from None
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+
+
+def parse_json(text: str) -> Any:
+    """Read JSON, of which Python would silently take the last of two equal keys.
+
+    Raises:
+        json.JSONDecodeError: not JSON, or an object that holds a key twice; with the line.
+    """
+    try:
+        return json.loads(text, object_pairs_hook=_distinct)
+    except _RepeatedKeyError:
+        raise _repeated_key(text) from None
+
+
+class _RepeatedKeyError(Exception):
+    pass
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        raise _RepeatedKeyError
+    return made
+
+
+_STRING_OR_BRACE = re.compile(r'("(?:[^"\\]|\\.)*")\s*(:)?|[{}]')
+
+
+def _repeated_key(text: str) -> json.JSONDecodeError:
+    """Find the first key that stands twice in an object; up to there the text is JSON."""
+    keys: list[set[str]] = []
+    for token in _STRING_OR_BRACE.finditer(text):
+        if token[0] == "{":
+            keys.append(set())
+        elif token[0] == "}":
+            keys.pop()
+        elif token[2]:
+            key = json.loads(token[1])
+            if key in keys[-1]:
+                return json.JSONDecodeError(f"the key {token[1]} stands twice in an object", text, token.start())
+            keys[-1].add(key)
+    raise AssertionError("no key stands twice")
 
 
 def sha256_file(path: str | os.PathLike[str]) -> str:

@@ -95,6 +95,16 @@ def test_each_layout_of_a_folder_has_noise_of_its_own(data_root: Path, tmp_path:
     assert sizes[1] != 60
 
 
+def test_a_table_without_some_rows_has_noise_of_its_own(tmp_path: Path) -> None:
+    make_table(tmp_path / "tiny")
+    values = grid(groups={"rows": {"axes": {"data.skip_missing": [True]}}})
+    values["settings"]["data"] = {"path": "tiny"}
+    with (tmp_path / "tiny" / "pairs.tsv").open("a") as table:
+        table.write("40\tno such image\n")
+    [config] = placed(values, tmp_path / "grid", tmp_path)
+    assert Path(str(config.noise.index)).name == "tiny_skip_caption_0.4_s0.npy"
+
+
 def test_a_cell_whose_runner_is_gone_is_asked_to_stop() -> None:
     """Its standard input ends then."""
     command = [sys.executable, "-c", "from in2r.bench.cell import _stop_without_runner as wait; wait()"]

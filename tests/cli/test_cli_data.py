@@ -51,3 +51,21 @@ def test_vectors_that_nobody_asked_for_are_said(tmp_path: Path, capsys: pytest.C
     write_table(tmp_path, 3)
     (tmp_path / "captions.npy").unlink()
     assert "not looked at" not in checked(capsys, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("array", "said"),
+    [
+        (np.ones((3, 2), np.float32), "shape (3, 1, 2); expected one vector for each of the 7 rows of pairs.csv"),
+        (np.ones((7, 2), np.int64), "dtype int64; features are float16"),
+    ],
+)
+def test_faulty_vectors_are_said_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], array: np.ndarray, said: str
+) -> None:
+    write_table(tmp_path, 3)
+    np.save(tmp_path / "captions.npy", array)
+    assert main(["data", "check", str(tmp_path), "--caption-vectors", "auto"]) == 2
+    printed = "".join(capsys.readouterr())
+    assert printed.count(said) == 1
+    assert printed.count("\n") == 1

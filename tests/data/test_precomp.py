@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from in2r.data.check import check_data
 from in2r.data.fingerprint import changed_splits
 from in2r.data.pairs import open_data, require_usable
 from in2r.errors import InputError
@@ -30,6 +31,31 @@ def test_images_are_read_once_in_either_storage(tmp_path, redundant):
     assert pairs.captions[7] == "train caption 7"
     assert pairs.caption_vectors is None
     assert list(pairs.image_ids) == ["train:0", "train:1", "train:2", "train:3"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (["a", "b", "c", "d", "", " ", ""], ["a", "b", "c", "d"]),
+        ([name for name in "abcd" for _ in range(5)], ["a", "b", "c", "d"]),
+        (["a", "", "c", "d"], ["a", "", "c", "d"]),
+    ],
+)
+def test_image_ids_for_each_image_or_caption(tmp_path, caplog, lines, expected):
+    write_split(tmp_path, "train", 4)
+    (tmp_path / "train_ids.txt").write_text("".join(f"{line}\n" for line in lines))
+    assert open_data(tmp_path).split("train").image_ids == expected
+    assert caplog.text == ""
+
+
+def test_image_ids_that_do_not_fit_are_said(tmp_path, caplog):
+    write_split(tmp_path, "train", 4)
+    (tmp_path / "train_ids.txt").write_text("a\nb\nc\n")
+    assert open_data(tmp_path).split("train").image_ids == ["train:0", "train:1", "train:2", "train:3"]
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{tmp_path}/train_ids.txt: 3 ids, but 4 images with 20 captions; not used, so the images are named train:0, "
+        "train:1, ..."
+    ]
 
 
 def test_redundancy_is_judged_for_each_split(tmp_path):
@@ -119,16 +145,26 @@ def test_cc152k_tsv_has_one_caption_an_image_and_default_quoting(tmp_path):
     assert data.caption_places("train", [2]) == ["train_caps.tsv line 3"]
 
 
-def test_a_tsv_caption_that_opens_with_a_quote_and_swallows_lines_is_found(tmp_path):
-    write_tsv(tmp_path, ["1\tone\n", '2\t"two\n', "3\tthree\n", '4\tfour" five\n', "5\tfive\n"], 5)
-    with pytest.raises(InputError, match=r"5 rows but 3 captions in train_caps.tsv.*line 2 runs to line 4: its quote"):
+@pytest.mark.parametrize("rows", [5, 3])
+def test_a_tsv_quote_that_swallows_lines_is_refused_whatever_the_count(tmp_path, rows):
+    write_tsv(tmp_path, ["1\tone\n", '2\t"two\n', "3\tthree\n", '4\tfour" five\n', "5\tfive\n"], rows)
+    with pytest.raises(InputError, match=r"train_caps.tsv: line 2: a quote that opens here closes in line 4; expected"):
         open_data(tmp_path).split("train")
 
 
-def test_a_tsv_line_without_tab_is_named(tmp_path):
-    write_tsv(tmp_path, ["1\tone\n", "two\n"], 2)
-    with pytest.raises(InputError, match=r"train_caps.tsv: line 2 has no tab; expected image id, tab, caption"):
+def test_every_tsv_line_without_two_fields_is_named(tmp_path):
+    write_tsv(tmp_path, ["1\tone\n", "\n", "two\n", "3\ta man\twith a dog\n", '4\t"a tab\tquoted"\n', '5\t"open\n'], 5)
+    expected = "; expected two: image id, tab, caption (a caption that holds a tab in double quotes)"
+    with pytest.raises(InputError) as caught:
         open_data(tmp_path).split("train")
+    assert caught.value.faults[:2] == (
+        f"{tmp_path}/train_caps.tsv: line 3 has 1 field{expected}",
+        f"{tmp_path}/train_caps.tsv: line 4 has 3 fields{expected}",
+    )
+    errors = [str(fault) for fault in check_data(tmp_path).faults if fault.level == "error"]
+    assert errors[: len(caught.value.faults)] == list(caught.value.faults)
+    write_tsv(tmp_path, ["1\tone\n", '4\t"a tab\tquoted"\n', "   \n"], 2)
+    assert open_data(tmp_path).split("train").captions == ["one", "a tab\tquoted"]
 
 
 def test_captions_that_do_not_fit_the_features_are_refused_with_both_counts(tmp_path):

@@ -1,6 +1,7 @@
 """Pair tables: every format, ragged captions, splits given or drawn, and each fault by file and line."""
 
 import csv
+import gzip
 import json
 import logging
 
@@ -71,7 +72,7 @@ def test_rows_of_the_feature_file_serve_as_ids(tmp_path):
     )
 
 
-@pytest.mark.parametrize("separator", [",", ";", "\t"])
+@pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
 @pytest.mark.parametrize("kind", ["csv", "tsv"])
 def test_the_separator_is_found_and_quoted_fields_are_read(tmp_path, separator, kind):
     write(tmp_path)
@@ -87,6 +88,103 @@ def test_the_separator_is_found_and_quoted_fields_are_read(tmp_path, separator, 
     assert data.split("train").captions == [f'a{separator} "b"\nand more', ""]
     assert data.caption_places("train", [1]) == [f"pairs.{kind} line 4"]
     assert data.caption_rows("train") == [0, 1]
+
+
+TEXT = "Image\tCAPTION\tSplit\nä,b\tcafé|;\tTrain\nb\t犬\ttrain\nx\tz\ttest\n"
+
+
+@pytest.mark.parametrize(
+    ("encoding", "stated"),
+    [
+        ("utf-8", False),
+        ("utf-8-sig", False),
+        ("utf-16", False),  # "Unicode text" of spreadsheets
+        ("utf-32", False),
+        ("utf-16-be", True),
+        ("gb18030", True),
+        ("utf-8-sig", True),
+    ],
+)
+@pytest.mark.parametrize("name", ["pairs.tsv", "pairs.csv.gz", "pairs.txt"])
+def test_every_encoding_and_packing_gives_the_same_rows(tmp_path, encoding, stated, name):
+    write(tmp_path, kind="tsv")
+    (tmp_path / "pairs.tsv").unlink()
+    data = TEXT.replace("ä", "é").encode(encoding)
+    (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+    (tmp_path / "image_ids.txt").write_bytes("é,b\nb\nx\nd\ne\n".encode(encoding))
+    settings = {"table": name} | ({"encoding": encoding} if stated else {})
+    (tmp_path / "data.json").write_bytes(json.dumps(settings).encode("utf-8" if stated else encoding))
+    data = open_data(tmp_path)
+    assert data.split("train").captions == ["café|;", "犬"]
+    assert data.split("train").image_ids == ["é,b", "b"]
+    assert data.caption_places("test", [0]) == [f"{name} line 4"]
+
+
+def test_windows_text_needs_its_encoding(tmp_path):
+    write(tmp_path)
+    text = "image,caption,split\na,plain,train\nb,caf\u00e9 \u2019,train\nx,z,test\n"
+    (tmp_path / "pairs.csv").write_bytes(text.encode("cp1252"))
+    with pytest.raises(InputError, match=r'pairs.csv: line 3 is not UTF-8; .*, such as {"encoding": "cp1252"}$'):
+        open_data(tmp_path)
+    (tmp_path / "data.json").write_text('{"encoding": "cp1252"}')
+    data = open_data(tmp_path)
+    assert data.split("train").captions == ["plain", "caf\u00e9 \u2019"]
+    assert data.caption_columns("train", ["CAPTION"]) == {"CAPTION": ["plain", "caf\u00e9 \u2019"]}
+    (tmp_path / "data.json").write_text('{"encoding": "latin-1"}')
+    assert open_data(tmp_path).fingerprint()["hash"] != data.fingerprint()["hash"]
+    (tmp_path / "data.json").write_text('{"encoding": "ascii"}')
+    with pytest.raises(InputError, match=r"pairs.csv: line 3 is not ascii; "):
+        open_data(tmp_path)
+    (tmp_path / "data.json").unlink()
+    (tmp_path / "pairs.csv").write_bytes("image,caption\na,b\n".encode("utf-16-le"))
+    with pytest.raises(
+        InputError, match=r"line 1 holds zero bytes, as UTF-16 without byte-order mark does; .*encoding"
+    ):
+        open_data(tmp_path)
+
+
+@pytest.mark.parametrize("data", [b"plain", gzip.compress(b"image,caption\na,b\n" * 9)[:-12]])
+def test_a_broken_gzip_file_is_named(tmp_path, data):
+    write(tmp_path)
+    (tmp_path / "pairs.csv").unlink()
+    (tmp_path / "pairs.csv.gz").write_bytes(data)
+    with pytest.raises(InputError, match=r"pairs.csv.gz: not a readable gzip file \("):
+        open_data(tmp_path)
+
+
+@pytest.mark.parametrize(("first", "separator"), [("sep=;", ";"), ('"sep=|"', "|"), ("SEP=\t", "\t"), ("sep=/", "/")])
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_a_first_line_that_names_the_separator(tmp_path, first, separator, end):
+    write(tmp_path)
+    rows = [[first], ["image", "caption, or: a,b,c", "split"], ["a", "x", "train"], ["b", "y", "test"]]
+    (tmp_path / "pairs.csv").write_bytes("".join(separator.join(row) + end for row in rows).encode())
+    (tmp_path / "data.json").write_text('{"columns": {"caption": "Caption, or: A,B,C"}}')
+    data = open_data(tmp_path)
+    assert data.split("train").captions == ["x"]
+    assert data.caption_places("test", [0]) == ["pairs.csv line 4"]
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
+def test_an_empty_split_column_is_none(tmp_path, caplog, kind):
+    rows = [(str(k), f"caption {k}", "" if kind == "csv" else None) for k in range(30)]
+    write(tmp_path, rows, kind=kind, ids=None, images=30)
+    with caplog.at_level(logging.INFO):
+        data = open_data(tmp_path)
+    assert f"pairs.{kind} has an empty split column: drew 24 images for train" in caplog.text
+    assert [len(data.split(name).images) for name in ("train", "dev", "test")] == [24, 3, 3]
+    write(tmp_path, [*rows[1:], ("0", "x", "train")], kind=kind, ids=None, images=30)
+    with pytest.raises(InputError, match=r"(line|row) \d: split ''; expected train, dev, test"):
+        open_data(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
+def test_case_counts_only_where_columns_differ_in_nothing_else(tmp_path, kind):
+    write(tmp_path, [("a", "x", "test"), ("b", "y", "train")], kind=kind, names=("Image", "CAPTION", "Split"))
+    assert open_data(tmp_path).split("train").captions == ["y"]
+    rows = [("a", "x", "y"), ("b", "z", "w"), ("c", "t", "u")]
+    write(tmp_path, rows, kind=kind, names=("image", "Caption", "caption"))
+    data = open_data(tmp_path)
+    assert {data.split(name).captions[0] for name in data.split_names} == {"y", "w", "u"}
 
 
 def test_other_names_of_files_columns_and_splits(tmp_path):
@@ -140,6 +238,90 @@ def test_a_table_without_captions_uses_its_vectors(tmp_path):
     assert len(pairs.caption_vectors) == 10
 
 
+DEAD = [("gone.png", "lost", "train"), *RAGGED[:5], ("", "lost too", "train"), *RAGGED[5:]]
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_what_is_left_without_the_rows_that_have_no_image(tmp_path, kind):
+    """The same as of a table that never had them; caption vectors keep to the rows of the table."""
+    write(tmp_path / "whole", kind=kind)
+    write(tmp_path / "dead", DEAD, kind=kind)
+    vectors = np.arange(13 * 2, dtype=np.float32).reshape(13, 2)
+    np.save(tmp_path / "dead" / "captions.npy", vectors)
+    np.save(tmp_path / "whole" / "captions.npy", np.delete(vectors, [0, 6], axis=0))
+    whole = open_data(tmp_path / "whole", caption_vectors=True, skip_missing=True)
+    found = open_data(tmp_path / "dead", caption_vectors=True, skip_missing=True)
+    assert whole.skipped == []
+    assert len(found.skipped) == 2
+    assert whole.split_names == found.split_names
+    for name in whole.split_names:
+        one, other = whole.split(name), found.split(name)
+        assert one.captions == other.captions
+        assert one.image_of_caption.tolist() == other.image_of_caption.tolist()
+        assert one.image_ids == other.image_ids
+        every = torch.arange(len(one.captions))
+        assert torch.equal(one.caption_vectors.gather(every)[0], other.caption_vectors.gather(every)[0])
+    assert found.images_without_caption() == whole.images_without_caption() == 1
+    assert found.images_in_several_splits() == []
+    lines = {"csv": "line 4", "parquet": "line 3"}  # "a one" is the third row
+    assert found.caption_places("train", [0]) == [f"pairs.{kind} {lines[kind]}"]
+    rows = found.caption_rows("train")
+    assert rows[:2] == [2, 5]  # "a one" and "b 0" in the table as it is
+    assert found.caption_columns("train", ["caption"])["caption"] == [DEAD[row][1] for row in rows]
+    assert open_data(tmp_path / "whole").fingerprint() == open_data(tmp_path / "whole", skip_missing=True).fingerprint()
+
+
+def test_a_drawn_split_and_shared_images_know_nothing_of_rows_left_out(tmp_path):
+    rows = [(str(k % 30), f"caption {k}") for k in range(60)]
+    write(tmp_path / "whole", rows, ids=None, images=30)
+    write(tmp_path / "dead", [("30", "x"), *rows, ("-1", "y")], ids=None, images=30)
+    whole, dead = (open_data(tmp_path / name, skip_missing=True) for name in ("whole", "dead"))
+    for name in whole.split_names:
+        assert whole.split(name).captions == dead.split(name).captions
+    # the last image is what a row of -1 would be taken for
+    write(tmp_path, [("e", "x", "train"), ("f", "y", "dev"), ("a", "z", "dev")])
+    assert open_data(tmp_path, skip_missing=True).images_in_several_splits() == []
+
+
+def test_a_table_without_any_image_is_refused_all_the_same(tmp_path):
+    write(tmp_path, [("f", "x", "train"), ("g", "y", "train")])
+    with pytest.raises(InputError, match=r"line 2: image 'f'; expected an id of image_ids.txt"):
+        open_data(tmp_path, skip_missing=True)
+
+
+@pytest.mark.parametrize(
+    ("given", "own"),
+    [
+        ("photos/1.png", "1"),
+        ("1", "photos/1.jpg"),
+        ("photos\\1.png", "photos/1.png"),
+        ("/photos/1.png", "./photos/1.png"),
+        ("Photo_1.JPG", "photo_1.jpg"),
+        ("cafe\u0301", "caf\u00e9"),
+        ("3.0", "3"),
+    ],
+)
+def test_the_near_id_is_named(tmp_path, given, own):
+    write(tmp_path, [(given, "x", "train"), ("b", "y", "train")], ids=[own, "b", "photos/2.png", "d", "e"])
+    form = ", the same text in another Unicode form" if given[:3] == "caf" else ""
+    with pytest.raises(InputError) as caught:
+        open_data(tmp_path)
+    assert str(caught.value) == (
+        f"{tmp_path}/pairs.csv: line 2: image {given!r}; expected an id of image_ids.txt; did you mean {own!r}{form}?"
+    )
+
+
+def test_what_several_ids_are_near_is_no_hint(tmp_path):
+    write(tmp_path, [("1", "x", "train"), ("b", "y", "train")], ids=["1.png", "1.jpg", "u/2.png", "v/2.png", "b"])
+    with pytest.raises(InputError, match=r"image '1'; expected an id of image_ids.txt; data.skip_missing=true"):
+        open_data(tmp_path)
+    write(tmp_path, [("v/2", "x", "train"), ("2", "y", "train")], ids=["1.png", "1.jpg", "u/2.png", "v/2.png", "b"])
+    with pytest.raises(InputError) as caught:
+        open_data(tmp_path)
+    assert caught.value.faults[0].endswith("; did you mean 'v/2.png'?")
+    assert "did you mean" not in caught.value.faults[1]
+
+
 def test_a_split_is_drawn_by_image_and_said(tmp_path, caplog):
     rows = [(str(k % 30), f"caption {k}") for k in range(77)]
     write(tmp_path, rows, ids=None, images=30)
@@ -185,6 +367,16 @@ def save(name, array):
     return lambda folder: np.save(folder / name, array)
 
 
+def test_blank_lines_are_no_rows(tmp_path):
+    write(tmp_path)
+    with (tmp_path / "image_ids.txt").open("a") as file:
+        file.write("\n  \n")
+    (tmp_path / "pairs.csv").write_text("image,caption,split\n\na,x,train\n   \nb,y,train\n \t \n")
+    data = open_data(tmp_path)
+    assert data.split("train").captions == ["x", "y"]
+    assert data.caption_places("train", [1]) == ["pairs.csv line 5"]
+
+
 def test_two_tables_need_a_choice(tmp_path):
     write(tmp_path)
     write(tmp_path, kind="tsv")
@@ -196,10 +388,15 @@ def test_two_tables_need_a_choice(tmp_path):
     ("change", "message"),
     [
         (replace("pairs.csv", "file,text\na,b\n"), r"no column 'image', 'caption'; found 'file', 'text'"),
-        (replace("pairs.csv", "image|caption\na|b\n"), r"no column .*; found 'image\|caption'"),
+        (replace("pairs.csv", "image/caption\na/b\n"), r"no column .*; found 'image/caption'"),
+        (replace("pairs.csv", "IMAGE,Image,caption\na,b,c\n"), r"several columns may be 'image' \('IMAGE', 'Image'\)"),
+        (replace("data.json", '{"encoding": "cp1253x"}'), r"data.json: encoding 'cp1253x' is not known; expected a"),
+        (replace("data.json", '{"encoding": "hex"}'), r"data.json: encoding 'hex' is not known"),
+        (replace("data.json", '{"table": "images.npy"}'), r"unknown kind of table '.npy'; expected .csv"),
         (replace("pairs.csv", "image,caption,split\n"), r"pairs.csv: 0 pairs: 5 images without caption"),
         (replace("pairs.csv", ""), r"pairs.csv: no column 'image'"),
-        (replace("pairs.csv", "image,caption\na,a dog, running\n"), r"line 2 has 3 fields but the header 2"),
+        (replace("pairs.csv", "image,caption\na,a dog, running\n"), r"line 2 has 3 fields .* 2 .*; put a field"),
+        (replace("pairs.csv", "image,caption\na\nb,x\n"), r"line 2 has 1 field but the header 2 .*; write the missing"),
         (replace("pairs.csv", 'image,caption\na,x\nb,"say "hi"\n'), r"line 3: .*a quote is written twice"),
         (replace("pairs.csv", 'image,caption\na,x\nb,"open\nc,y\n'), r"line 3: unexpected end of data"),
         (replace("pairs.csv", "image,caption\na,x\nzebra,y\n"), r"line 3: image 'zebra'; expected an id"),
@@ -208,11 +405,12 @@ def test_two_tables_need_a_choice(tmp_path):
         (replace("image_ids.txt", "a\nb\n"), r"image_ids.txt: 2 ids but 5 rows in images.npy"),
         (replace("image_ids.txt", "a\nb\na\nd\ne\n"), r"image_ids.txt: line 3 repeats 'a' of line 1"),
         (replace("data.json", '{"tabel": "x"}'), r"data.json: unknown key tabel; expected table, columns, "),
+        (replace("data.json", '{"table": "a",\n "features": "b",\n "table": "c"}'), r'"table" stands twice .* line 3'),
         (replace("data.json", '{"columns": {"img": "x"}}'), r"unknown key columns.img; expected image, "),
         (replace("data.json", '{"columns": ["x"]}'), r"data.json: columns is not an object"),
         (replace("data.json", '{"table": 3}'), r"data.json: table is 3; expected a name"),
         (replace("data.json", '{"table": "no.csv"}'), r"no.csv: no such file"),
-        (replace("data.json", '{"table": "image_ids.txt"}'), r"unknown kind of table '.txt'; expected .csv"),
+        (replace("data.json", '{"table": "image_ids.txt"}'), r"image_ids.txt: no column 'image', 'caption'; found 'a'"),
         (replace("data.json", '{"lengths": "no.npy"}'), r"data.json: lengths: no file no.npy in the folder"),
         (save("image_lengths.npy", np.array([1, 2, 0, 1, 1])), r"image_lengths.npy: row 2 \(from 0\) is 0"),
         (save("image_lengths.npy", np.array([1, 2, 1, 1, 3])), r"row 4 \(from 0\) is 3; lengths are 1 to 2"),
@@ -232,7 +430,11 @@ def test_faults_are_named_by_file_and_line(tmp_path, change, message):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("{", r"pairs.jsonl: line 2 is not JSON"),
+        ("{", r"pairs.jsonl: line 2 is not valid JSON \(Expecting property name"),
+        (
+            '{"image": "a", "caption": "x", "caption": "y"}',
+            r'line 2 is not valid JSON \(the key "caption" stands twice in an object, column 32\)',
+        ),
         ("[1]", r"pairs.jsonl: line 2 is not an object like"),
         ('{"image": "a", "text": "x"}', r"pairs.jsonl: line 2: no column 'caption'; found 'image', 'text'"),
         ('{"image": "a", "caption": "x"}', r"line 2 has the columns \['image', 'caption'\], the first line"),
@@ -275,7 +477,7 @@ def test_parquet_nulls_are_empty_captions_and_broken_files_are_named(tmp_path):
 def test_a_column_that_is_there_twice_is_refused(tmp_path, name):
     write(tmp_path)
     (tmp_path / "pairs.csv").write_text(f"image,caption,{name}\na,x,y\n")
-    with pytest.raises(InputError, match=rf"pairs.csv: the column '{name}' is there twice"):
+    with pytest.raises(InputError, match=rf"pairs.csv: several columns may be '{name}' \('{name}', '{name}'\)"):
         open_data(tmp_path)
 
 

@@ -92,7 +92,8 @@ def _split_name(data: DataConfig) -> str:
     """Name what else decides the training pairs, where it is not the default."""
     usual = DataConfig()
     seed = "" if data.split_seed == usual.split_seed else f"_split{data.split_seed}"
-    return seed if data.layout == usual.layout else f"{seed}_{data.layout}"
+    layout = "" if data.layout == usual.layout else f"_{data.layout}"
+    return f"{seed}{layout}{'_skip' if data.skip_missing else ''}"
 
 
 def train_and_test(folder: GridFolder, cell: Cell, place: Placement, folds: int) -> None:

@@ -84,6 +84,11 @@ def add_data_options(parser: argparse.ArgumentParser, *, vectors: bool) -> None:
         default=0,
         help="draws the split of a table that has none, as `data.split_seed` (default: 0)",
     )
+    parser.add_argument(
+        "--skip-missing",
+        action="store_true",
+        help="leave out the rows of a pair table whose image is not there, as `data.skip_missing`",
+    )
 
 
 def open_folder(path: Path, args: argparse.Namespace, **more: Any) -> "DataSource":
@@ -92,7 +97,14 @@ def open_folder(path: Path, args: argparse.Namespace, **more: Any) -> "DataSourc
     from in2r.runs.settings import DataConfig
 
     vectors = getattr(args, "caption_vectors", None)
-    data = DataConfig(str(path), args.layout, caption_vectors=vectors, split_seed=args.split_seed, **more)
+    data = DataConfig(
+        str(path),
+        args.layout,
+        caption_vectors=vectors,
+        split_seed=args.split_seed,
+        skip_missing=args.skip_missing,
+        **more,
+    )
     return open_configured(data)
 
 
@@ -133,23 +145,21 @@ def run_check(args: argparse.Namespace) -> int:
     with _progress() as update:
         report = check_data(source, progress=update)
     _print_report(report, console)
-    _say_unasked_vectors(source, report, console)
+    _say_unread_vectors(source, console)
     found = source.fingerprint(full=args.full_hash)
     kind = "every byte" if args.full_hash else "headers and sampled blocks"
     console.print(f"fingerprint: {found['hash']} ({kind})", highlight=False, soft_wrap=True)
     return 0 if report.usable else 2
 
 
-def _say_unasked_vectors(source: "DataSource", report: "CheckReport", console: Console) -> None:
-    """Say that the caption vectors of a table were left alone: nobody asked for them, and there are captions."""
+def _say_unread_vectors(source: "DataSource", console: Console) -> None:
+    """Say that the caption vectors of a table were not looked at: nobody asked for them, and there are captions."""
     from in2r.data.table import TableSource
-    from in2r.data.table_layout import find_layout
 
-    if isinstance(source, TableSource) and all(split.vector_dim is None for split in report.splits):
-        file = find_layout(source.path).caption_vectors
-        if file.is_file():
-            said = f"{file.name}: not looked at; --caption-vectors auto looks"
-            console.print(said, markup=False, highlight=False, soft_wrap=True)
+    file = source.unread_vectors() if isinstance(source, TableSource) else None
+    if file is not None:
+        said = f"{file.name}: not looked at; --caption-vectors auto looks"
+        console.print(said, markup=False, highlight=False, soft_wrap=True)
 
 
 def _print_report(report: "CheckReport", console: Console) -> None:

@@ -214,6 +214,9 @@ def _check_table(report: CheckReport, source: TableSource) -> None:
     shared = source.images_in_several_splits()
     places = [f"image {image} in line {line}" for image, line in shared[:SHOWN]]
     report.add("error", f"{source.path}: images that lie in several splits", len(shared), places)
+    report.add(
+        "warning", f"{source.path}: rows left out, their image is not there", len(source.skipped), source.skipped
+    )
     unused = source.images_without_caption()
     if unused:
         report.faults.append(

@@ -57,7 +57,7 @@ def convert_precomp(
     folder.mkdir(parents=True, exist_ok=True)
     vectors = [pairs.caption_vectors for pairs in splits if pairs.caption_vectors is not None]
     images = [pairs.images for pairs in splits]
-    require_free_space(folder, sum(len(part) * part.array[:1].nbytes for part in [*images, *vectors]))
+    require_free_space(folder, sum(part.nbytes for part in [*images, *vectors]))
     _write_features(folder / "images.npy", images, progress)
     if vectors:
         _write_features(folder / "captions.npy", vectors, None)
@@ -78,7 +78,7 @@ def _write_features(path: Path, parts: Sequence[Features], progress: Callable[[i
     shape = (total, dim) if regions == 1 else (total, regions, dim)
     done = 0
     with atomic_path(path) as temporary:
-        out = create_npy(temporary, np.result_type(*(p.array.dtype for p in parts)), shape)
+        out = create_npy(temporary, np.result_type(*(part.dtype for part in parts)), shape)
         for part in parts:
             for rows, values in part.blocks():
                 out[done : done + len(rows)] = values.reshape(len(rows), *shape[1:])

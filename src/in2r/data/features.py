@@ -1,6 +1,7 @@
 """Features of images or captions: an array on disk that is read row by row, or a copy of its items that is resident."""
 
 import errno
+import logging
 import mmap
 import os
 from collections.abc import Iterator
@@ -18,6 +19,8 @@ from in2r.errors import InputError
 from in2r.files import naming
 from in2r.transfer import buffer, send
 
+log = logging.getLogger(__name__)
+
 LARGEST = 1e12
 """No feature is as large; what a file holds that was never filled is, and squares of it overflow in the encoders."""
 UNUSABLE = "NaN, infinity or a value beyond 1e12"
@@ -30,7 +33,7 @@ class Features:
     """Items × regions × dim; a memory-mapped or in-memory array, copied only by `resident`.
 
     Attributes:
-        array: (rows, regions, dim), float16 or float32.
+        array: (rows, regions, dim), of any floating-point type and order in memory.
         rows: (items,) int64, the row of each item (where a file repeats images, every fifth row).
         lengths: (items,) int64 in 1..regions, or None when every item has all regions.
         source: what messages call the array, usually the file's name.
@@ -58,16 +61,21 @@ class Features:
         return int(self.array.shape[2])
 
     @property
+    def dtype(self) -> "np.dtype[Any]":
+        """The precision in which values are read: float16 where the array has it, else float32."""
+        return np.dtype(np.float16 if self.array.itemsize == 2 else np.float32)
+
+    @property
     def nbytes(self) -> int:
-        """Size of all items, and of a resident copy of them."""
-        return len(self) * self.regions * self.dim * self.array.itemsize
+        """Size of all items as they are read, and of a resident copy of them."""
+        return len(self) * self.regions * self.dim * self.dtype.itemsize
 
     def gather(self, items: Tensor, device: torch.device | str = "cpu") -> tuple[Tensor, Tensor | None]:
         """Return values (B, regions, dim) float32 and mask (B, regions) bool, True = a real region.
 
-        Only the rows of `items` (B,) int64, on the CPU, are read; they travel in the file's own precision. The values
-        are on the device. The mask is on the CPU, where sizes of sets are known without waiting for a device, and None
-        when every item has all regions.
+        Only the rows of `items` (B,) int64, on the CPU, are read; they travel in `dtype`. The values are on the device.
+        The mask is on the CPU, where sizes of sets are known without waiting for a device, and None when every item has
+        all regions.
 
         Raises:
             OSError: the file was cut short since it was opened; see `require_whole`.
@@ -78,15 +86,22 @@ class Features:
         return values, torch.from_numpy(np.arange(self.regions) < self.lengths[items.numpy(), None])
 
     def _read(self, items: Tensor, device: torch.device | str) -> Tensor:
-        """Return the items (B, regions, dim) on the device, in the file's precision."""
+        """Return the items (B, regions, dim) on the device, in `dtype`."""
         if self.held is None:
-            require_whole(self.array)
-            # `take` makes a fresh, writable array; a copy-on-write map fails on files larger than the memory.
-            return send(torch.from_numpy(np.take(self.array, self.rows[items.numpy()], axis=0)), device)
+            return send(torch.from_numpy(self._copy(self.rows[items.numpy()])), device)
         if self.held.device.type == "cpu":
             room = buffer((len(items), self.regions, self.dim), self.held.dtype, device)
             return send(torch.index_select(self.held, 0, items, out=room), device)
         return self.held.index_select(0, send(items, self.held.device)).to(device)
+
+    def _copy(self, rows: NDArray[np.int64]) -> NDArray[Any]:
+        """Return rows (n, regions, dim) as a fresh, writable array in `dtype` and C order."""
+        require_whole(self.array)
+        if self.array.dtype == self.dtype and self.array.flags.c_contiguous:
+            # a copy-on-write map, which would be writable too, fails on files larger than the memory
+            return np.take(self.array, rows, axis=0)
+        with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, which a scan finds
+            return np.ascontiguousarray(self.array[rows], dtype=self.dtype)  # `take` would copy the whole array first
 
     def select(self, items: NDArray[np.int64] | slice) -> "Features":
         """Return the chosen items over the same array (nothing is copied, and nothing is resident)."""
@@ -94,11 +109,11 @@ class Features:
         return Features(self.array, self.rows[items], lengths, self.source)
 
     def resident(self, device: torch.device | str = "cpu") -> "Features":
-        """Return the same items, gathered from a copy of them (and only them) on the device, in the file's precision.
+        """Return the same items, gathered from a copy of them (and only them) on the device, in `dtype`.
 
         The copy is filled block by block: the array is never in memory a second time.
         """
-        dtype = torch.float16 if self.array.dtype == np.float16 else torch.float32
+        dtype = torch.float16 if self.dtype == np.float16 else torch.float32
         held = torch.empty((len(self), self.regions, self.dim), dtype=dtype, device=device)
         done = 0
         for rows, values in self.blocks():
@@ -112,8 +127,7 @@ class Features:
         size = max(1, BLOCK_BYTES // row_bytes)
         for start in range(0, len(self), size):
             rows = self.rows[start : start + size]
-            require_whole(self.array)
-            yield rows, np.take(self.array, rows, axis=0)
+            yield rows, self._copy(rows)
 
 
 def open_npy(path: Path) -> NDArray[Any]:
@@ -124,6 +138,11 @@ def open_npy(path: Path) -> NDArray[Any]:
         raise InputError(f"{path}: no such file") from None
     except (ValueError, OSError, EOFError) as error:
         reason = " ".join(str(error).split()) or "cut off"
+        if "Python objects" in reason:
+            raise InputError(
+                f"{path}: holds Python objects, as numpy.save writes arrays that differ in shape; pad them with zeros "
+                "to one shape, and write how many regions of each image are real to image_lengths.npy of a pair table"
+            ) from None
         if "pickle" in reason:  # NumPy's own words would advise to load it unsafely
             reason = "no npy header"
         raise InputError(f"{path}: not a readable npy array ({reason}); write it with numpy.save") from None
@@ -133,18 +152,25 @@ def open_npy(path: Path) -> NDArray[Any]:
 
 
 def open_array(path: Path) -> NDArray[Any]:
-    """Memory-map a feature file, float16 or float32 in C order, as (rows, regions, dim); 2-D is one region.
+    """Memory-map a feature file as (rows, regions, dim); 2-D is one region.
+
+    Floating-point values of any precision and order are taken; that `Features` will convert them is logged.
 
     Raises:
         InputError: the file is missing, cut off, not npy, or of another kind.
     """
     array = open_npy(path)
-    if array.dtype not in (np.float16, np.float32):
+    if array.dtype.kind != "f":
         raise InputError(f"{path}: dtype {array.dtype}; features are float16 or float32 (array.astype('float32'))")
     if array.ndim not in (2, 3) or 0 in array.shape:
         raise InputError(f"{path}: shape {array.shape}; expected (rows, regions, dim) or (rows, dim), none of them 0")
     if not array.flags.c_contiguous:
-        raise InputError(f"{path}: stored in Fortran order; write it with numpy.ascontiguousarray")
+        log.warning(
+            "%s: stored in Fortran order, in which an image lies all over the file, so reading is slow; "
+            "numpy.save(path, numpy.ascontiguousarray(array)) stores it in C order", path,
+        )  # fmt: skip
+    if array.dtype not in (np.float16, np.float32):
+        log.info("%s: dtype %s, converted block by block while it is read", path, array.dtype)
     return array if array.ndim == 3 else array[:, None, :]
 
 

@@ -112,6 +112,11 @@ class DataSettings(Protocol):
         """As `open_data` takes it."""
         ...
 
+    @property
+    def skip_missing(self) -> bool:
+        """As `open_data` takes it."""
+        ...
+
 
 def open_configured(data: DataSettings, *, announce: bool = True) -> DataSource:
     """Open the folder that settings name, as they say; see `open_data`."""
@@ -121,6 +126,7 @@ def open_configured(data: DataSettings, *, announce: bool = True) -> DataSource:
         dev_rule=data.dev_rule,
         caption_vectors=True if data.caption_vectors == "auto" else data.caption_vectors,
         split_seed=data.split_seed,
+        skip_missing=data.skip_missing,
         announce=announce,
     )
 
@@ -132,6 +138,7 @@ def open_data(
     dev_rule: str = "scan",
     caption_vectors: str | bool | None = None,
     split_seed: int = 0,
+    skip_missing: bool = False,
     announce: bool = True,
 ) -> DataSource:
     """Recognise a data folder and return its source.
@@ -146,7 +153,8 @@ def open_data(
         caption_vectors: precomp: the suffix of `{split}_{suffix}.npy`; table: True or a file name. A table
             without captions uses its vectors unasked.
         split_seed: draws the split of a pair table without a split column.
-        announce: say so when a split is drawn; not where the same one was announced before.
+        skip_missing: leave out the rows of a pair table whose image is not there, in place of refusing the table.
+        announce: say so when a split is drawn or rows are left out; not where the same was announced before.
 
     Raises:
         InputError: no such folder, no layout recognised, or settings out of range.
@@ -166,7 +174,12 @@ def open_data(
         from in2r.data.table import TableSource
 
         return TableSource(
-            folder, dev_rule=dev_rule, caption_vectors=caption_vectors, split_seed=split_seed, announce=announce
+            folder,
+            dev_rule=dev_rule,
+            caption_vectors=caption_vectors,
+            split_seed=split_seed,
+            skip_missing=skip_missing,
+            announce=announce,
         )
     raise InputError(f"layout {layout!r}: expected one of auto, precomp, table")
 

@@ -1,5 +1,6 @@
 """The field's *precomp* folders: `{split}_ims.npy` with `{split}_caps.txt` or, as CC152K, `_caps.tsv`."""
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,8 +12,10 @@ from numpy.typing import NDArray
 from in2r.data.features import Features, open_array
 from in2r.data.fingerprint import fingerprint
 from in2r.data.pairs import SPLITS, PairSet, canonical_split
-from in2r.data.rows import read_delimited, read_lines
+from in2r.data.rows import read_ids, read_lines, read_text, split_records
 from in2r.errors import Faults, InputError, command_line
+
+log = logging.getLogger(__name__)
 
 CAPTIONS_PER_IMAGE = 5
 """The rule of `_caps.txt`: five consecutive lines describe one image; a tsv has one caption an image."""
@@ -28,7 +31,7 @@ class _Captions:
     per_image: int
     texts: list[str] | None
     ids: list[str] | None
-    lines: Sequence[tuple[int, int]] = ()  # first and last line of each record of a tsv
+    lines: Sequence[int] = ()  # of each record of a tsv
 
 
 class PrecompSource:
@@ -80,7 +83,7 @@ class PrecompSource:
             return [f"{file} row {caption}" for caption in captions]
         if path.suffix == ".tsv":
             lines = _read_tsv(path).lines
-            return [f"{path.name} line {lines[caption][0]}" for caption in captions]
+            return [f"{path.name} line {lines[caption]}" for caption in captions]
         return [f"{path.name} line {caption + 1}" for caption in captions]
 
     def caption_rows(self, name: str) -> list[int]:
@@ -157,13 +160,19 @@ class PrecompSource:
         return Features(array, np.arange(len(array), dtype=np.int64), source=path.name)
 
     def _image_ids(self, name: str, captions: _Captions, images: int) -> list[str]:
+        if captions.ids is not None:
+            return captions.ids
         path = self._file(name, "ids.txt")
-        ids = captions.ids or (read_lines(path) if path.is_file() else [])
-        if len(ids) == images:
-            return ids
-        if len(ids) == captions.count:
-            return ids[:: captions.per_image]
-        # The field never reads ids.txt, so one that does not fit is no fault.
+        if path.is_file():
+            ids = read_ids(path)
+            if len(ids) == images:
+                return ids
+            if len(ids) == captions.count:
+                return ids[:: captions.per_image]
+            log.warning(
+                "%s: %d ids, but %d images with %d captions; not used, so the images are named %s:0, %s:1, ...",
+                path, len(ids), images, captions.count, name, name,
+            )  # fmt: skip
         return [f"{name}:{image}" for image in range(images)]
 
     def _dev_captions(self, captions: _Captions, step: int) -> int:
@@ -182,13 +191,9 @@ def _row_step(path: Path, array: NDArray[Any], captions: _Captions) -> int:
         return per_image
     if rows * per_image == count:
         return 1
-    swallowed = "".join(
-        f"; the record at line {first} runs to line {last}: its quote swallows what follows"
-        for first, last in [span for span in captions.lines if span[1] > span[0]][:1]
-    )
     raise InputError(
         f"{path}: {rows} rows but {count} captions in {captions.place.name}; expected {per_image} "
-        f"caption{'s' * (per_image > 1)} an image, with one row an image or one a caption{swallowed}"
+        f"caption{'s' * (per_image > 1)} an image, with one row an image or one a caption"
     )
 
 
@@ -206,14 +211,23 @@ def _require_repeated(path: Path, array: NDArray[Any], repeats: int) -> None:
 
 
 def _read_tsv(path: Path) -> _Captions:
+    """Read image id, tab, caption as the field does, quoting on; a record of which it would lose words is refused."""
     ids, texts, lines = [], [], []
     faults = Faults()
-    for fields, first, last in read_delimited(path, "\t", strict=False):  # the field's reader, quoting on
-        if len(fields) < 2:
-            faults.add(f"{path}: line {first} has no tab; expected image id, tab, caption")
-            continue
-        ids.append(fields[0].strip())
-        texts.append(fields[1].strip())
-        lines.append((first, last))
+    for fields, first, last in split_records(read_text(path), path, "\t", strict=False):
+        if last > first:
+            faults.add(
+                f"{path}: line {first}: a quote that opens here closes in line {last}; expected image id, tab, caption "
+                "on one line (a caption that begins with a double quote: put it in double quotes, its own ones twice)"
+            )
+        elif len(fields) != 2:
+            faults.add(
+                f"{path}: line {first} has {len(fields)} field{'s' * (len(fields) > 1)}; expected two: image id, tab, "
+                "caption (a caption that holds a tab in double quotes)"
+            )
+        else:
+            ids.append(fields[0].strip())
+            texts.append(fields[1].strip())
+            lines.append(first)
     faults.settle()
     return _Captions(path, len(texts), 1, texts, ids, lines)

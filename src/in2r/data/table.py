@@ -1,15 +1,15 @@
 """Anyone's pairs: a pair table (csv, tsv, jsonl or parquet) beside one feature file for all splits.
 
-pairs.csv            image, caption[, split]: one row a caption, any number of captions per image
+pairs.csv[.gz]       image, caption[, split]: one row a caption, any number of captions per image
 images.npy           (images, regions, dim) or (images, dim)
 image_lengths.npy    optional, (images,): how many of an image's regions are real
 image_ids.txt        optional, one id a line in the order of images.npy; without it `image` is the row, from 0
 captions.npy         optional, (table rows, dim): a caption as a vector
-data.json            optional, other names of files and columns
+data.json            optional, other names of files and columns, another encoding
 """
 
 import logging
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 
 from in2r.data.features import Features, open_array
 from in2r.data.fingerprint import fingerprint
+from in2r.data.near_ids import NearIds
 from in2r.data.pairs import SPLITS, PairSet, canonical_split
-from in2r.data.rows import Rows, read_table
 from in2r.data.table_layout import find_layout, read_image_ids, read_lengths
+from in2r.data.table_rows import Rows, read_table
 from in2r.errors import Faults, InputError
 from in2r.seeds import numpy_generator
 
@@ -29,6 +30,9 @@ log = logging.getLogger(__name__)
 OTHER_NAMES = {"val": "dev", "valid": "dev", "validation": "dev", "testall": "test"}
 HELD_OUT = 10
 """Without a split column one image in ten is drawn for dev and one in ten for test."""
+
+SAID = 3
+"""How many of the rows that are left out a log names."""
 
 
 class TableSource:
@@ -41,34 +45,22 @@ class TableSource:
         dev_rule: str = "scan",
         caption_vectors: str | bool | None = None,
         split_seed: int = 0,
+        skip_missing: bool = False,
         announce: bool = True,
     ) -> None:
         if dev_rule == "ncr":
             raise InputError(f"{path}: dev_rule=ncr belongs to precomp folders; a pair table's dev split is used whole")
         self.path = path
+        self.skipped: list[str] = []
+        """rows that are left out, because their image is not there: line and id of each"""
         self._layout = find_layout(path)
         self._array = open_array(self._layout.features)
-        faults = Faults()  # what does not depend on one another is looked at all the same
-        with faults.gather():
-            self._lengths = read_lengths(self._layout, *self._array.shape[:2])
-        with faults.gather():
-            self._ids = read_image_ids(self._layout, len(self._array))
-        with faults.gather():
-            rows = self._read_rows(wants_captions=not caption_vectors)
-        faults.settle()
-        self._captions = rows.columns.get(self._layout.columns["caption"])
-        self._lines = rows.lines
-        self._vectors = self._vector_file(caption_vectors)
-        given = rows.columns.get(self._layout.columns["split"])
-        self._drawn_from = None if given is not None else split_seed
-        with faults.gather():
-            self._image_rows = self._find_images(rows.columns[self._layout.columns["image"]])
-        if given is not None:
-            with faults.gather():
-                self._splits = self._read_split(given)
-        faults.settle()
-        if given is None:
-            self._splits = self._draw_split(split_seed, announce)
+        rows = self._open_files(caption_vectors)
+        self._match_rows(rows, split_seed, skip_missing)
+        if announce and self._drawn_from is not None:
+            self._say_drawn("an empty" if self._layout.columns["split"] in rows.columns else "no")
+        if announce and self.skipped:
+            self._say_skipped()
 
     @property
     def split_names(self) -> tuple[str, ...]:
@@ -91,7 +83,8 @@ class TableSource:
         captions = None if self._captions is None else [self._captions[row] for row in chosen.tolist()]
         ids = [str(row) if self._ids is None else self._ids[row] for row in rows.tolist()]
         image_of_caption = image_of_caption.astype(np.int64)
-        return PairSet(name, images, image_of_caption, captions, self._open_vectors(chosen), ids)
+        vectors = None if self._vectors is None else self._vectors.select(chosen)
+        return PairSet(name, images, image_of_caption, captions, vectors, ids)
 
     def caption_places(self, name: str, captions: Sequence[int]) -> list[str]:
         """Return the file and line (Parquet: the row, from 1) of some captions of a split."""
@@ -109,88 +102,149 @@ class TableSource:
         Raises:
             InputError: the table has no such column.
         """
-        columns = read_table(self._layout.table, list(wanted), []).columns
+        columns = read_table(self._layout.table, list(wanted), [], self._layout.encoding).columns
         return {column: [values[row] for row in self.caption_rows(name)] for column, values in columns.items()}
 
     def images_in_several_splits(self) -> list[tuple[str, int]]:
         """Return (image, a row of the table) of images whose captions lie in more than one split."""
+        rows = np.flatnonzero(self._splits >= 0)
         first = np.full(len(self._array), -1)
-        order = np.arange(len(self._image_rows))[::-1]
-        first[self._image_rows[order]] = self._splits[order]
-        other = np.flatnonzero(self._splits != first[self._image_rows])
+        first[self._image_rows[rows[::-1]]] = self._splits[rows[::-1]]
+        other = rows[self._splits[rows] != first[self._image_rows[rows]]]
         images, at = np.unique(self._image_rows[other], return_index=True)
         names = [str(row) if self._ids is None else self._ids[row] for row in images.tolist()]
         return list(zip(names, [self._lines[row] for row in other[at].tolist()], strict=True))
 
+    def unread_vectors(self) -> Path | None:
+        """Return the file of caption vectors that lies there and is not read; None where there is none."""
+        file = self._layout.caption_vectors
+        return file if self._vector_file is None and file.is_file() else None
+
     def images_without_caption(self) -> int:
         """Return how many rows of the feature file no row of the table names."""
-        return len(self._array) - len(np.unique(self._image_rows))
+        return len(self._array) - len(self._images())
 
     def fingerprint(self, full: bool = False) -> dict[str, Any]:
         """Return the hashes of the files, the same for every split; see `fingerprint.fingerprint`."""
         layout = self._layout
-        files = [layout.table, layout.features, layout.lengths, layout.image_ids, self._vectors]
+        files = [layout.table, layout.features, layout.lengths, layout.image_ids, self._vector_file]
         present = [path for path in files if path is not None]
-        facts = {"columns": layout.columns, "split_seed": self._drawn_from}
+        facts: dict[str, Any] = {"columns": layout.columns, "split_seed": self._drawn_from}
+        if layout.encoding is not None:
+            facts["encoding"] = layout.encoding
+        if self.skipped:
+            facts["skipped"] = len(self.skipped)
         return fingerprint(dict.fromkeys(self.split_names, present), full=full, **facts)
 
     def _rows_of(self, name: str) -> NDArray[np.int64]:
         chosen = np.flatnonzero(self._splits == SPLITS.index(name))
         return chosen[np.argsort(self._image_rows[chosen], kind="stable")]
 
+    def _open_files(self, caption_vectors: str | bool | None) -> Rows:
+        """Read all but the features, and the table itself; what does not depend on one another is all looked at."""
+        faults = Faults()
+        with faults.gather():
+            self._lengths = read_lengths(self._layout, *self._array.shape[:2])
+        with faults.gather():
+            self._ids = read_image_ids(self._layout, len(self._array))
+        with faults.gather():
+            rows = self._read_rows(wants_captions=not caption_vectors)
+        faults.settle()
+        self._captions = rows.columns.get(self._layout.columns["caption"])
+        self._lines = rows.lines
+        self._vector_file = self._choose_vectors(caption_vectors)
+        return rows
+
+    def _match_rows(self, rows: Rows, split_seed: int, skip_missing: bool) -> None:
+        """Find the image, the vector and the split of each row; a row that is left out has the split -1."""
+        faults = Faults()
+        with faults.gather():
+            self._vectors = self._open_vectors()
+        with faults.gather():
+            self._image_rows = self._find_images(rows.columns[self._layout.columns["image"]], skip_missing)
+        given = rows.columns.get(self._layout.columns["split"], [])
+        drawn = not any(given)  # a table that was joined of several may have a column of nulls
+        if not drawn:
+            with faults.gather():
+                self._splits = self._read_split(given)
+        faults.settle()
+        self._drawn_from = split_seed if drawn else None
+        if drawn:
+            self._splits = self._draw_split(split_seed)
+        self._splits[self._image_rows < 0] = -1
+
     def _read_rows(self, wants_captions: bool) -> Rows:
         layout = self._layout
         image, caption, split = (layout.columns[name] for name in ("image", "caption", "split"))
         needed = [image, caption] if wants_captions and not layout.caption_vectors.is_file() else [image]
-        rows = read_table(layout.table, needed, [caption, split])
+        rows = read_table(layout.table, needed, [caption, split], layout.encoding)
         if not rows.lines:
             raise InputError(f"{layout.table}: 0 pairs: {len(self._array)} images without caption")
         return rows
 
-    def _vector_file(self, asked: str | bool | None) -> Path | None:
+    def _choose_vectors(self, asked: str | bool | None) -> Path | None:
         if isinstance(asked, str):
             return self.path / (asked if asked.endswith(".npy") else f"{asked}.npy")
         return self._layout.caption_vectors if asked or self._captions is None else None
 
-    def _open_vectors(self, chosen: NDArray[np.int64]) -> Features | None:
-        if self._vectors is None:
+    def _open_vectors(self) -> Features | None:
+        file, rows = self._vector_file, len(self._lines)
+        if file is None:
             return None
-        array = open_array(self._vectors)
-        if array.shape[:2] != (len(self._lines), 1):
+        array = open_array(file)
+        if array.shape[:2] != (rows, 1):
             raise InputError(
-                f"{self._vectors}: shape {array.shape}; expected one vector for each of the "
-                f"{len(self._lines)} rows of {self._layout.table.name}"
+                f"{file}: shape {array.shape}; expected one vector for each of the {rows} rows of "
+                f"{self._layout.table.name}"
             )
-        return Features(array, chosen, source=self._vectors.name)
+        return Features(array, np.arange(rows, dtype=np.int64), source=file.name)
 
-    def _find_images(self, images: list[str]) -> NDArray[np.int64]:
-        """Return the feature row of each table row."""
-        count = len(self._array)
-        names = range(count) if self._ids is None else self._ids
-        row_of = {str(name): row for row, name in enumerate(names)}
+    def _images(self) -> NDArray[np.int64]:
+        """Return the rows of the feature file that the table names, each once."""
+        return np.unique(self._image_rows[self._image_rows >= 0])
+
+    def _find_images(self, images: list[str], skip_missing: bool) -> NDArray[np.int64]:
+        """Return the feature row of each table row; -1 where it is not there and may be left out."""
+        count, file = len(self._array), self._layout.image_ids
+        names = [str(row) for row in range(count)] if self._ids is None else self._ids
+        row_of = {name: row for row, name in enumerate(names)}
+        found = np.array([row_of.get(image, -1) for image in images], dtype=np.int64)
+        missing = np.flatnonzero(found < 0).tolist()
+        if not missing:
+            return found
         expected = (
             f"a row of {self._layout.features.name}, 0 to {count - 1} (names need an image_ids.txt)"
-            if self._ids is None
-            else "an id of image_ids.txt"
+            if file is None
+            else f"an id of {file.name}"
         )
-        self._require_known("image", images, row_of, expected)
-        return np.array([row_of[image] for image in images], dtype=np.int64)
+        near, faults = NearIds(names), Faults()
+        for row in missing:
+            hint, place = near.hint(images[row]), f"line {self._lines[row]}: image {images[row]!r}"
+            self.skipped.append(f"{place}{hint}")
+            remedy = hint or "; data.skip_missing=true (--skip-missing) leaves such rows out"
+            faults.add(f"{self._layout.table}: {place}; expected {expected}{remedy}")
+        if not skip_missing or len(missing) == len(images):
+            faults.settle()
+        return found
+
+    def _say_skipped(self) -> None:
+        first, more = "; ".join(self.skipped[:SAID]), ", ..." if len(self.skipped) > SAID else ""
+        log.warning(
+            "%s: %d of %d rows are left out, because their image is not there: %s%s (`in2r data check --skip-missing` "
+            "lists them)", self._layout.table.name, len(self.skipped), len(self._lines), first, more,
+        )  # fmt: skip
 
     def _read_split(self, given: list[str]) -> NDArray[np.int64]:
         number_of = {name: SPLITS.index(OTHER_NAMES.get(name, name)) for name in [*SPLITS, *OTHER_NAMES]}
-        self._require_known("split", given, number_of, ", ".join(SPLITS))
-        return np.array([number_of[name] for name in given], dtype=np.int64)
-
-    def _require_known(self, what: str, values: Sequence[str], known: Container[str], expected: str) -> None:
-        """Refuse rows with an unknown value, all of them named by line."""
         faults = Faults()
-        for line, value in zip(self._lines, values, strict=True):
-            if value not in known:
-                faults.add(f"{self._layout.table}: line {line}: {what} {value!r}; expected {expected}")
+        for line, name in zip(self._lines, given, strict=True):
+            if name.casefold() not in number_of:
+                faults.add(f"{self._layout.table}: line {line}: split {name!r}; expected {', '.join(SPLITS)}")
         faults.settle()
+        return np.array([number_of[name.casefold()] for name in given], dtype=np.int64)
 
-    def _draw_split(self, seed: int, announce: bool) -> NDArray[np.int64]:
-        images = np.unique(self._image_rows)
+    def _draw_split(self, seed: int) -> NDArray[np.int64]:
+        images = self._images()
         if len(images) < len(SPLITS):
             raise InputError(f"{self._layout.table}: {len(images)} images; a split can be drawn from 3 or more")
         held_out = max(1, len(images) // HELD_OUT)
@@ -198,10 +252,12 @@ class TableSource:
         split_of_row = np.zeros(len(self._array), dtype=np.int64)
         split_of_row[drawn[:held_out]] = SPLITS.index("dev")
         split_of_row[drawn[held_out : 2 * held_out]] = SPLITS.index("test")
-        if announce:
-            log.info(
-                "%s has no split column: drew %d images for train, %d for dev, %d for test (split_seed %d)",
-                self._layout.table.name, len(images) - 2 * held_out, held_out, held_out, seed,
-            )  # fmt: skip
         chosen: NDArray[np.int64] = split_of_row[self._image_rows]
         return chosen
+
+    def _say_drawn(self, found: str) -> None:
+        counts = [len(np.unique(self._image_rows[self._splits == number])) for number in range(len(SPLITS))]
+        log.info(
+            "%s has %s split column: drew %d images for train, %d for dev, %d for test (split_seed %d)",
+            self._layout.table.name, found, *counts, self._drawn_from,
+        )  # fmt: skip

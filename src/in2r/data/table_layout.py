@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from in2r.data.features import open_npy
-from in2r.data.rows import read_lines
+from in2r.data.rows import read_ids
 from in2r.errors import Faults, InputError
 from in2r.files import read_json
 
@@ -19,7 +19,7 @@ FILES = {
     "image_ids": "image_ids.txt",
     "caption_vectors": "captions.npy",
 }
-TABLES = ("pairs.parquet", "pairs.csv", "pairs.tsv", "pairs.jsonl")
+TABLES = ("pairs.parquet", *(f"pairs.{kind}{gz}" for kind in ("csv", "tsv", "jsonl") for gz in ("", ".gz")))
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,7 @@ class Layout:
     lengths: Path | None
     image_ids: Path | None
     caption_vectors: Path
+    encoding: str | None  # of the text files that have no byte-order mark; None means UTF-8
     columns: dict[str, str]  # image, caption, split → the table's own names
 
 
@@ -38,7 +39,8 @@ def find_layout(folder: Path) -> Layout:
     """Find the parts of a folder, by data.json or by their usual names."""
     path = folder / "data.json"
     named = read_json(path) if path.is_file() else {}
-    _require_keys(path, named, ("table", "columns", *FILES))
+    _require_keys(path, named, ("table", "columns", "encoding", *FILES))
+    _require_encoding(path, named.get("encoding"))
     columns = named.get("columns", {})
     _require_keys(path, columns, ("image", "caption", "split"), "columns.")
     tables = [named["table"]] if "table" in named else [name for name in TABLES if (folder / name).is_file()]
@@ -56,6 +58,7 @@ def find_layout(folder: Path) -> Layout:
         lengths=files["lengths"] if os.path.lexists(files["lengths"]) else None,
         image_ids=files["image_ids"] if os.path.lexists(files["image_ids"]) else None,
         caption_vectors=files["caption_vectors"],
+        encoding=named.get("encoding"),
         columns={name: columns.get(name, name) for name in ("image", "caption", "split")},
     )
 
@@ -71,11 +74,20 @@ def _require_keys(path: Path, value: Any, known: tuple[str, ...], prefix: str = 
             raise InputError(f"{path}: {prefix}{key} is {name!r}; expected a name")
 
 
+def _require_encoding(path: Path, name: str | None) -> None:
+    try:
+        "a".encode(name or "utf-8")
+    except LookupError:  # unknown, or no encoding of text
+        raise InputError(
+            f"{path}: encoding {name!r} is not known; expected a name such as cp1252, utf-16-le or gb18030"
+        ) from None
+
+
 def read_image_ids(layout: Layout, images: int) -> list[str] | None:
     """Read the ids of the images, one a line; None when the folder has none."""
     if layout.image_ids is None:
         return None
-    ids = read_lines(layout.image_ids)
+    ids = read_ids(layout.image_ids, layout.encoding)
     faults = Faults()
     if len(ids) != images:
         faults.add(f"{layout.image_ids}: {len(ids)} ids but {images} rows in {layout.features.name}")

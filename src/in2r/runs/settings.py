@@ -30,6 +30,9 @@ class DataConfig:
         "precomputed caption vectors: the suffix in {split}_SUFFIX.npy, or auto for a table's captions.npy",
     )
     split_seed: int = key(0, "seed of the image-grouped split that is drawn where a pair table has none", low=0)
+    skip_missing: bool = key(
+        False, "leave out the rows of a pair table whose image is not there; false: refuse the table"
+    )
     vocabulary: str | None = key(
         None, "vocabulary file (JSON); null = built from the training captions", decides="place"
     )

@@ -60,10 +60,25 @@ def test_periods_between_sentences_are_split_off_but_not_abbreviations(caption, 
         ("a 狗dog runs", "a 狗 dog runs"),
         ("หมาวิ่ง", "ห ม า วิ่ ง"),
         ("собака бежит.", "собака бежит ."),
-        ("🙂 dog👍", "🙂 dog👍"),
     ],
 )
 def test_other_scripts(caption, expected):
+    assert tokenize(caption) == expected.split()
+
+
+@pytest.mark.parametrize(
+    ("caption", "expected"),
+    [
+        ("👗🔥", "👗 🔥"),
+        ("🙂 dog👍.", "🙂 dog 👍 ."),
+        ("it's👍🏽👍🏿!", "it 's 👍🏽 👍🏿 !"),
+        ("❤️❤️‍🔥☀️✂", "❤️ ❤️‍🔥 ☀️ ✂"),
+        ("👨‍👩‍👧👩🏿‍⚕️🙂‍↔️", "👨‍👩‍👧 👩🏿‍⚕️ 🙂‍↔️"),
+        ("🇩🇪🇫🇷 🏴󠁧󠁢󠁥󠁮󠁧󠁿🏳️‍🌈", "🇩🇪 🇫🇷 🏴󠁧󠁢󠁥󠁮󠁧󠁿 🏳️‍🌈"),
+        ('犬🐕 "🐕"', "犬 🐕 `` 🐕 ''"),
+    ],
+)
+def test_an_emoji_is_a_token(caption, expected):
     assert tokenize(caption) == expected.split()
 
 

@@ -9,6 +9,8 @@ What is decided here, because a vocabulary depends on it:
 - Han, kana and Hangul are split into characters, Thai, Lao, Burmese and Khmer into characters with their
   marks: these scripts are written without spaces (Hangul: with suffixed words), and a whole phrase would be
   one unknown word.
+- An emoji is a token, with its modifiers, or a family or a flag of several characters; NLTK keeps those that touch
+  each other, or a word, together.
 """
 
 import re
@@ -30,6 +32,11 @@ _MARKS = "".join(
     for code in block
     if unicodedata.category(chr(code)).startswith("M")
 )
+_PICTURES = "\u2300-\u23ff\u2600-\u27bf\u2b00-\u2bff\U0001f000-\U0001f1e5\U0001f200-\U0001faff"
+_LETTERS_OF_FLAGS = "\U0001f1e6-\U0001f1ff"
+# skin tones, the choice between picture and text, and the tags that spell the flag of a region
+_PICTURE = rf"[{_PICTURES}][\ufe0e\ufe0f\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f]*"
+_EMOJI = rf"{_PICTURE}(?:\u200d(?:{_PICTURE}|[\u2190-\u21ff]\ufe0f?))* | [{_LETTERS_OF_FLAGS}]{{1,2}}"
 _CLITIC_START = r"(?:re|ve|ll|m|t|s|d|n)\b"
 _OPENING_APOSTROPHE = rf"(?<!\w)'(?!{_CLITIC_START})(?=\w)"
 
@@ -38,10 +45,11 @@ _PIECE = re.compile(
       [{_EAST_ASIAN}]
     | [{_UNSPACED}][{_MARKS}]*
     | [{_ALONE}]
+    | {_EMOJI}
     | \.{{2,}} | -- | `+ | '' | "
     | {_OPENING_APOSTROPHE}
     | [:,](?!\d)
-    | (?: [^{_EAST_ASIAN}{_UNSPACED}{_ALONE}.\-`'":,\s]
+    | (?: [^{_EAST_ASIAN}{_UNSPACED}{_ALONE}{_PICTURES}{_LETTERS_OF_FLAGS}.\-`'":,\s]
         | \.(?!\.) | -(?!-) | [:,](?=\d)
         | (?!{_OPENING_APOSTROPHE})'(?!')
       )+

@@ -1,0 +1,193 @@
+"""Rows of a pair table: csv, tsv, JSON lines, Parquet; faults named by line."""
+
+import json
+import logging
+import math
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from in2r.data.rows import read_lines, read_text, split_records
+from in2r.errors import Faults, InputError
+from in2r.files import parse_json
+
+log = logging.getLogger(__name__)
+
+SEPARATORS = (",", ";", "\t", "|")
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Columns of text by name, and the line of each row in the file (counted from 1; Parquet: the row)."""
+
+    columns: dict[str, list[str]]
+    lines: list[int]
+
+
+def read_table(path: Path, required: list[str], optional: list[str], encoding: str | None = None) -> Rows:
+    """Read named columns of a table; an optional one that is absent is left out.
+
+    Args:
+        path: a csv, tsv, txt or jsonl file, which may be packed (.gz), or a parquet file. The separator of csv, tsv and
+            txt is the one that a first line `sep=;` names, or is found from the header: comma, semicolon, tab or bar.
+        required: names of columns; upper and lower case count only where two columns differ in nothing else.
+        optional: more of them.
+        encoding: of a text without byte-order mark; None means UTF-8.
+
+    Raises:
+        InputError: no such file or column, or broken lines (all of them are looked for).
+    """
+    if not path.is_file():
+        raise InputError(f"{path}: no such file")
+    kind = Path(path.name.lower().removesuffix(".gz")).suffix
+    if kind in (".csv", ".tsv", ".txt"):
+        return _read_csv(path, required, optional, encoding)
+    if kind == ".jsonl":
+        return _read_jsonl(path, required, optional, encoding)
+    if path.suffix.lower() == ".parquet":
+        return _read_parquet(path, required, optional)
+    known = ".csv, .tsv, .txt or .jsonl, which may end in .gz, or .parquet"
+    raise InputError(f"{path}: unknown kind of table {path.suffix!r}; expected {known}")
+
+
+def _choose(place: str, found: list[str], required: list[str], optional: list[str]) -> dict[str, str]:
+    """Return the table's own name of each column that is wanted and there."""
+    chosen = {}
+    for name in dict.fromkeys([*required, *optional]):
+        same = [own for own in found if own == name] or [own for own in found if own.casefold() == name.casefold()]
+        if len(same) > 1:
+            columns = ", ".join(map(repr, same))
+            raise InputError(f"{place}: several columns may be {name!r} ({columns}); rename those that are not meant")
+        if same:
+            chosen[name] = same[0]
+    missing = [name for name in required if name not in chosen]
+    if missing:
+        there = ", ".join(map(repr, found)) or "nothing"
+        raise InputError(
+            f"{place}: no column {', '.join(map(repr, missing))}; found {there}. Say in "
+            'data.json which column is which: {"columns": {"image": ..., "caption": ..., "split": ...}}'
+        )
+    return chosen
+
+
+def _find_separator(text: str) -> tuple[str, bool]:
+    """Return the separator, and whether the first line does nothing but name it, as spreadsheets understand it."""
+    first = re.split(r"[\r\n]", text.lstrip("\r\n"), maxsplit=1)[0]
+    said = re.fullmatch(r'"?sep=([^\w" ])"?', first, re.IGNORECASE)
+    return (said[1], True) if said else (max(SEPARATORS, key=first.count), False)
+
+
+def _read_csv(path: Path, required: list[str], optional: list[str], encoding: str | None) -> Rows:
+    text = read_text(path, encoding)
+    separator, named = _find_separator(text)
+    records = split_records(text, path, separator)
+    if named:
+        next(records)
+    names = [name.strip() for name in next(records, ([], 1, 1))[0]]
+    chosen = _choose(str(path), names, required, optional)
+    columns: dict[str, list[str]] = {name: [] for name in chosen}
+    places = [(columns[name].append, names.index(own)) for name, own in chosen.items()]
+    lines: list[int] = []
+    long: list[tuple[int, int]] = []
+    faults = Faults()
+    with faults.gather():
+        for fields, first, last in records:
+            if len(fields) != len(names):
+                faults.add(f"{path}: line {first} {_wrong_count(len(fields), len(names), separator)}")
+                continue
+            for append, place in places:
+                append(fields[place].strip())
+            lines.append(first)
+            if last > first:
+                long.append((first, last))
+    faults.settle()
+    if long:  # legal, but a caption that merely begins with a quote looks the same and swallows rows
+        log.warning(
+            "%s: %d quoted fields run over several lines, first from line %d to %d; if that is no line break "
+            "within a caption, write quotes twice or give the table as jsonl", path, len(long), *long[0],
+        )  # fmt: skip
+    return Rows(columns, lines)
+
+
+def _wrong_count(found: int, expected: int, separator: str) -> str:
+    remedy = "write the missing ones, if only as empty fields"
+    if found > expected:
+        remedy = "put a field that holds the separator in double quotes"
+    return f"has {found} field{'s' * (found > 1)} but the header {expected} (separator {separator!r}); {remedy}"
+
+
+def _read_jsonl(path: Path, required: list[str], optional: list[str], encoding: str | None) -> Rows:
+    columns: dict[str, list[str]] = {}
+    lines: list[int] = []
+    faults = Faults()
+    for number, line in enumerate(read_lines(path, encoding), start=1):
+        if not line:
+            continue
+        try:
+            record = _json_object(path, number, line)
+            chosen = _choose(f"{path}: line {number}", list(record), required, optional)
+            if columns and columns.keys() != chosen.keys():
+                raise InputError(
+                    f"{path}: line {number} has the columns {list(chosen)}, the first line {list(columns)}"
+                )
+            row = {name: _text(record[own], f"{path}: line {number}: {name}") for name, own in chosen.items()}
+        except InputError as error:
+            faults.add(str(error))
+            continue
+        for name, text in row.items():
+            columns.setdefault(name, []).append(text)
+        lines.append(number)
+    faults.settle()
+    return Rows(columns or {name: [] for name in required}, lines)
+
+
+def _json_object(path: Path, number: int, line: str) -> dict[str, Any]:
+    try:
+        record = parse_json(line)
+    except json.JSONDecodeError as error:
+        raise InputError(f"{path}: line {number} is not valid JSON ({error.msg}, column {error.colno})") from None
+    if not isinstance(record, dict):
+        raise InputError(f'{path}: line {number} is not an object like {{"image": 0, "caption": "..."}}')
+    return record
+
+
+def _read_parquet(path: Path, required: list[str], optional: list[str]) -> Rows:
+    try:
+        import pyarrow.lib
+        import pyarrow.parquet
+    except ImportError:
+        raise InputError(f'{path}: reading Parquet needs pyarrow: pip install "in2r[parquet]"') from None
+    try:
+        with pyarrow.parquet.ParquetFile(path) as file:
+            chosen = _choose(str(path), file.schema_arrow.names, required, optional)
+            table = file.read(columns=list(chosen.values()))
+            values = {name: table.column(own).to_pylist() for name, own in chosen.items()}
+    except (pyarrow.lib.ArrowException, OSError, UnicodeDecodeError) as error:  # a damaged page is an OSError
+        raise InputError(f"{path}: not a readable Parquet file ({str(error).splitlines()[0]})") from None
+    columns: dict[str, list[str]] = {name: [] for name in chosen}
+    faults = Faults()
+    for name in chosen:
+        for row, value in enumerate(values[name], start=1):
+            try:
+                columns[name].append(_text(value, f"{path}: row {row}: {name}"))
+            except InputError as error:
+                faults.add(str(error))
+    faults.settle()
+    return Rows(columns, list(range(1, table.num_rows + 1)))
+
+
+def _text(value: Any, place: str) -> str:
+    """Return a text, or a number as text; null and NaN (as pandas writes it) are empty."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        found = type(value).__name__
+        raise InputError(f"{place} is {found} {value!r:.60}; expected text (several captions are several rows)")
+    text = str(value).strip()
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # JSON can hold half of a character, where a text was cut off within an emoji
+        log.warning("%s holds half of a surrogate pair; replaced", place)
+        text = text.encode("utf-8", "replace").decode()
+    return text
