@@ -34,8 +34,8 @@ results: data-given install ## train the missing cells of docs/results.md and wr
 data-given:
 	@test -n "$(DATA)" || { echo "name the folder of the data: make results DATA=folder (docs/results.md says what it holds)" >&2; exit 1; }
 
-bench: install ## time steps, partition, evaluation, retrieval and an epoch against a plain version and the computed bound
-	$(BIN)/python benchmarks/run.py --profile
+bench: install ## time a step, an epoch, validation, ranks and retrieval against a plain version of the same
+	$(BIN)/python benchmarks/run.py
 
 clean: ## remove caches, build output and .venv; runs and results stay
 	rm -rf .venv build dist src/in2r.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,135 +1,115 @@
-"""What `gpu_check.sh` runs: is a step on the card the CPU's, how fast is it, what does a short training learn?
+"""What `gpu_check.sh` runs on a machine with a card: correctness, a short training, speed, memory.
 
-Each part is written to the JSON record as soon as it is done, a part that fails with its error; then the exit code is
-1. A part that would begin after --budget seconds is left out and named.
+Prints a report. A part that fails is named with its error, the others run all the same; then the exit code is 1.
 """
 
 import argparse
-import json
-import re
 import sys
 import tempfile
-import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, replace
-from datetime import UTC, datetime
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import learnable
+import numpy as np
 import torch
-from bound import Bound
-from rich.console import Console
-from rows import STEPS, Rows
-from run import PRECISIONS, RESULTS, profile_table, table
-from sides import Ours, different_images
-from timing import device, device_mb, machine, new_file, positive, seconds
-from workload import SIZES, Workload
+from run import GROUPS, HEAD, SGR_IMAGES, device, line, machine, rows
+from toolkit import NO_DRAWS, Toolkit, scores
+from workload import CAPTIONS, SIZES, THINGS, Size, embeddings, make_data
 
-from in2r.runs.folder import versions
+from in2r.data.noise import draw_noise, save_index
+from in2r.results import evaluate_run
+from in2r.runs.settings import load_config
+from in2r.training.train import start_run
 
-LOSS_TOLERANCE = 1e-4
-GRADIENT_TOLERANCE = 1e-2
-"""relative; where two negatives or two neighbours are as near as rounding, one sample's gradient goes another way"""
-GROUPS = ("step", "partition", "validation", "retrieval", "epoch")
-CHECKED_IMAGES = 600
-Record = dict[str, Any]
+CPU = torch.device("cpu")
+CHECKED, TRAINED = 100, 2000
+"""training images of the comparison with the CPU; of the short training"""
+ALLOWED = {"float32": (1e-4, 1e-2), "bf16": (2e-2, 0.5)}
+"""largest relative difference of a loss, and of the gradient (norm of the difference over the norm). Where two
+negatives or two neighbours are as near as rounding, a sample's gradient takes another direction."""
 
 
-def correctness(args: argparse.Namespace) -> Record:
-    """One training step without dropout on the card and on the CPU: same weights and batches.
+def step(size: Size, folder: Path, card: torch.device) -> Iterator[str]:
+    """A training step without dropout, from the same weights and batches on the card as on the CPU."""
+    size = replace(size, images=min(CHECKED, size.images), dev=min(CHECKED, size.dev))
+    make_data(folder, size)
+    losses, gradient = Toolkit(folder, size, CPU, *NO_DRAWS).gradient()
+    for precision, allowed in ALLOWED.items():
+        with exact_products():
+            found, other = Toolkit(folder, size, card, *NO_DRAWS, f"train.precision={precision}").gradient()
+        loss = max(abs(found[name] - losses[name]) / max(1e-9, abs(losses[name])) for name in losses)
+        off = float((other - gradient).norm() / gradient.norm())
+        yield f"{precision} and the CPU's float32: losses differ by {loss:.1e}, the gradient by {off:.1e}"
+        require(loss < allowed[0] and off < allowed[1], f"allowed are {allowed[0]:g} and {allowed[1]:g}")
 
-    It passes or fails in exact float32; beside it stands how far the precision differs that training computes in.
-    """
-    size = SIZES[args.size]
-    size = replace(size, images=min(size.images, CHECKED_IMAGES))
-    on_cpu = Workload(size, torch.device("cpu"), dropout=False)
-    losses, gradient = _step(on_cpu)
 
-    def difference(precision: str) -> Record:
-        found, other = _step(Workload(size, args.device, precision, dropout=False, features=on_cpu.features))
-        return {
-            "loss_differences": {key: abs(found[key] - losses[key]) / max(1e-9, abs(losses[key])) for key in losses},
-            "gradient_difference": float((other - gradient).norm() / gradient.norm()),
-        }
-
+def evaluation(size: Size, folder: Path, card: torch.device) -> Iterator[str]:
+    """Ranks of the same embeddings, and SGR's similarities, on the card and on the CPU."""
+    size = replace(size, images=min(CHECKED, size.images), dev=min(CHECKED, size.dev))
+    make_data(folder, size)
+    sides = [Toolkit(folder, size, where) for where in (CPU, card)]
+    given = embeddings(size.ranked, size.dim)
+    one, other = (np.concatenate(side.ranks(*(part.to(side.device) for part in given))) for side in sides)
+    differing = int((one != other).sum())
+    yield f"{differing} of {len(one)} ranks differ"
     with exact_products():
-        exact = difference("float32")
-    loss, gradient_off = max(exact["loss_differences"].values()), exact["gradient_difference"]
-    passed = loss < LOSS_TOLERANCE and gradient_off < GRADIENT_TOLERANCE
-    print(
-        f"a step against the CPU, float32: losses off by {loss:.1e} at most (allowed {LOSS_TOLERANCE:g}), gradient by "
-        f"{gradient_off:.1e} (allowed {GRADIENT_TOLERANCE:g})"
-    )
-    return {"losses": losses, "float32": exact, "as trained": difference(args.precision), "passed": passed}
+        one, other = (scores(*side.sgr(min(SGR_IMAGES, size.dev))) for side in sides)
+    off = float((one - other).abs().max())
+    yield f"similarities of SGR differ by {off:.1e}"
+    require(differing == 0 and off < 1e-4, "allowed are 0 and 1e-4")
+
+
+def training(size: Size, folder: Path, card: torch.device) -> Iterator[str]:
+    """A short run of IN²R at 40 % noise."""
+    size = replace(size, images=min(TRAINED, size.images), words=THINGS + 1)
+    make_data(folder, size)
+    noise = draw_noise(np.repeat(np.arange(size.images), CAPTIONS), 0.4, "caption", 0)
+    settings = [f"data.path={folder}", f"noise.index={save_index(folder / 'noise.npy', noise)}", *size.settings]
+    settings += [f"train.device={card}", "train.epochs=10", "method.warmup_epochs=6"]
+    run = start_run(folder / "run", load_config("in2r", settings))
+    last, result = run.records()[-1], evaluate_run(run.path)
+    rsum, chance = result["rows"]["ensemble"]["rsum"], result["chance"]["rsum"]
+    figures = ", ".join(f"{name} {last[name]:.2f}" for name in ("partition_precision_A", "partition_recall_A"))
+    yield f"test rSum {rsum:.1f}, of a random order {chance:.1f}; {last['seconds']} s for the last epoch; {figures}"
+    if size.images > CHECKED:  # fewer teach nothing
+        require(rsum > 2 * chance, "expected at least twice the rSum of a random order")
+
+
+def speed(size: Size, folder: Path, card: torch.device) -> Iterator[str]:
+    """The benchmark: the toolkit in bf16, the plain version in float32."""
+    make_data(folder, size)
+    yield HEAD
+    for what, row in rows(folder, size, card, GROUPS, 3, "train.precision=bf16"):
+        yield line("", what, row)
+    if card.type == "cuda":
+        side, held = Toolkit(folder, size, card, "train.precision=bf16"), torch.cuda.memory_allocated(card)
+        for what, call in {"a step": lambda: side.step(1), "an epoch": side.epoch}.items():
+            torch.cuda.reset_peak_memory_stats(card)
+            call()
+            peak = torch.cuda.max_memory_allocated(card)
+            yield f"memory: {held / 1e9:.2f} GB held before, {peak / 1e9:.2f} GB at most in {what}"
+
+
+def require(met: bool, wanted: str) -> None:
+    if not met:
+        raise ValueError(wanted)
 
 
 @contextmanager
 def exact_products() -> Iterator[None]:
     """Compute float32 products in float32: cuDNN's recurrence uses TF32 otherwise."""
-    before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
-    torch.set_float32_matmul_precision("highest")
-    torch.backends.cudnn.allow_tf32 = False
+    before, torch.backends.cudnn.allow_tf32 = torch.backends.cudnn.allow_tf32, False
     try:
         yield
     finally:
-        torch.set_float32_matmul_precision(before[0])
-        torch.backends.cudnn.allow_tf32 = before[1]
+        torch.backends.cudnn.allow_tf32 = before
 
 
-def _step(work: Workload) -> tuple[dict[str, float], torch.Tensor]:
-    losses, weights = Ours(work).losses(*different_images(work, work.size.batch))
-    gradients = torch.autograd.grad(losses["total"], weights)
-    flat = torch.cat([gradient.flatten().float().cpu() for gradient in gradients])
-    return {name: float(loss.detach()) for name, loss in losses.items()}, flat
-
-
-def speed(args: argparse.Namespace) -> Record:
-    """The benchmarks on features of the real shape, and a whole epoch of the toolkit."""
-    size = SIZES[args.size]
-    work = Workload(size, args.device, args.precision)
-    rows = Rows(work, args.repeat, Bound(args.device, PRECISIONS[args.precision]))
-    record: Record = {
-        "size": args.size,
-        "settings": asdict(size),
-        "repeat": args.repeat,
-        "threads": torch.get_num_threads(),
-        "precision": args.precision,
-        "machine": machine(args.device),
-        "rows": [row for group in GROUPS for row in rows.measure(group, {})],
-    }
-    whole: list[float] = []
-    peak = device_mb(lambda: whole.append(seconds(rows.ours.epoch, args.device)[0]), args.device)
-    record["whole_epoch"] = {"seconds": whole[0], "device_mb": peak, "device_mb_held": _held(args.device)}
-    record["profile"] = rows.profile()
-    console = Console(width=140)
-    console.print(table(record), profile_table(record["profile"]), f"a whole epoch: {whole[0]:.2f} s", sep="\n")
-    return record
-
-
-def training(args: argparse.Namespace) -> Record:
-    """A short IN²R run of the toolkit itself on data that can be learnt."""
-    with tempfile.TemporaryDirectory() as folder:
-        if args.device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats(args.device)
-        images = learnable.FEW_IMAGES if args.size == "toy" else learnable.IMAGES
-        found = learnable.train(Path(folder), SIZES[args.size], args.device, images, args.precision)
-    if args.device.type == "cuda":
-        found["device_mb"] = round(torch.cuda.max_memory_allocated(args.device) / 1e6, 1)
-    rsum, by_chance = found["recalls"]["ensemble"]["rsum"], found["chance"]["rsum"]
-    last = found["epochs"][-1]["seconds"]
-    print(f"a short training: test rSum {rsum:.1f} (chance {by_chance:.1f}), {last:.1f} s for the last epoch")
-    return found
-
-
-def _held(device: torch.device) -> float | None:
-    return round(torch.cuda.memory_allocated(device) / 1e6, 1) if device.type == "cuda" else None
-
-
-PARTS: dict[str, Callable[[argparse.Namespace], Record]] = {
-    "correctness": correctness,
+PARTS: dict[str, Callable[[Size, Path, torch.device], Iterator[str]]] = {
+    "step": step,
+    "evaluation": evaluation,
     "training": training,
     "speed": speed,
 }
@@ -138,37 +118,21 @@ PARTS: dict[str, Callable[[argparse.Namespace], Record]] = {
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", type=device, default="cuda", help="cpu with --size toy tries the script out")
-    parser.add_argument("--size", choices=SIZES, default="flickr30k")
-    parser.add_argument("--precision", choices=PRECISIONS, default="bf16", help="of the toolkit's side")
-    parser.add_argument("--repeat", type=positive, default=5, help=f"timed turns (of a step {STEPS} times as many)")
-    parser.add_argument("--budget", type=float, default=240, help="seconds after which no further part begins")
-    parser.add_argument("--out", type=new_file, help="JSON record (default: benchmarks/results/gpu_CARD.json)")
+    parser.add_argument("--size", choices=SIZES, default="card")
     args = parser.parse_args()
-    card = torch.cuda.get_device_name(args.device) if args.device.type == "cuda" else "cpu"
-    out = args.out or RESULTS / f"gpu_{re.sub(r'[^A-Za-z0-9]+', '_', card)}.json"
-    out.parent.mkdir(parents=True, exist_ok=True)
-    record: Record = {
-        "date": datetime.now(UTC).date().isoformat(),
-        "machine": machine(args.device),
-        "versions": versions(),
-        "part_seconds": {},
-    }
-    begun, failed = time.monotonic(), []
+    print(machine(args.device), flush=True)
+    failed = []
     for name, part in PARTS.items():
-        started = time.monotonic()
-        if started - begun > args.budget:
-            record[name] = {"error": f"left out: began after {args.budget:g} s"}
-        else:
+        print(f"\n{name}: {part.__doc__}", flush=True)
+        with tempfile.TemporaryDirectory() as folder:
             try:
-                record[name] = part(args)
+                for found in part(SIZES[args.size], Path(folder) / "data", args.device):
+                    print(found, flush=True)
             except Exception as error:  # the other parts are worth having
                 traceback.print_exc()
-                record[name] = {"error": f"{type(error).__name__}: {error}"}
-        record["part_seconds"][name] = round(time.monotonic() - started, 1)
-        if "error" in record[name] or record[name].get("passed") is False:
-            failed.append(name)
-        out.write_text(json.dumps(record, indent=1) + "\n")
-    print(f"{out.name}: {', '.join(failed) + ' failed' if failed else 'all parts passed'}")
+                print(f"failed: {error!r}")
+                failed.append(name)
+    print(f"\n{'FAILED: ' + ', '.join(failed) if failed else 'all parts passed'}")
     return 1 if failed else 0
 
 

@@ -3,7 +3,7 @@
 For 1,000 mismatched pairs of a finished IN²R run, the image asks for one of its own captions (the truth, from the
 noise index) among those of the 1,000 images. Asked are the image's embedding, which is what the network knows by
 itself, and prototypes from the peer's memory, which is what rectification teaches it. A teacher that finds less than
-its pupil has nothing to teach. The memory is filled anew: the newest of the elite pairs in a shuffled order.
+its pupil has nothing to teach. The memory is filled anew, as before a run's first epoch of the main phase.
 """
 
 import argparse
@@ -11,15 +11,16 @@ import sys
 from pathlib import Path
 
 import torch
-from in2r.training.scoring import judge_pairs, score_pairs
 from torch import Tensor
 from torch.nn.functional import normalize
 
 from in2r.errors import InputError
-from in2r.methods import build_method
+from in2r.memory import Neighbors
+from in2r.methods import Net, Now, build_method
 from in2r.models.encode import encode_images, encode_texts
 from in2r.results.best import load_best
 from in2r.runs.folder import RunFolder
+from in2r.training.division import observe_pairs
 from in2r.training.train import reopen
 
 QUERIES = 1000
@@ -34,51 +35,49 @@ def found(queries: Tensor, answers: Tensor, images: Tensor) -> str:
     return f"{100 * (rank < 1).float().mean():.1f} | {100 * (rank < 10).float().mean():.1f}"
 
 
+def prototype(near: Neighbors, temperature: float = torch.inf) -> Tensor:
+    """The neighbours' texts (Q, K, D), weighted by softmax(cosine / temperature), as one unit vector."""
+    scores = (near.scores / temperature).masked_fill(near.scores.isneginf(), -torch.inf)  # places left empty
+    return normalize((near.texts * torch.softmax(scores, 1)[..., None]).sum(1), dim=-1)
+
+
 def measure(folder: RunFolder, k: int) -> list[str]:
     """Return table rows: the query itself, and prototypes."""
-    setup = reopen(folder)
-    if setup.noise is None:
-        raise InputError(f"{folder.path}: no noise was injected, so no pair is known to be mismatched")
+    setup = reopen(folder, device="cpu")
     data, config = setup.training_data(), setup.config
-    method = build_method(config.method, len(data.pairs))
-    own, given = torch.as_tensor(setup.train.image_of_caption), data.image_of_pair
-    judged, v, u = {}, {}, {}
-    for name, encoder in load_best(folder, setup).encoders.items():
-        losses = score_pairs(encoder, data, method.sample_losses, config.partition, config.train.seed)
-        judged[name] = judge_pairs(losses, data.pairs, len(own), config.partition).partition
-        v[name] = encode_images(encoder, data.images, setup.device).cpu()
-        u[name] = encode_texts(encoder, data.texts, setup.device).cpu()
+    method = build_method(config.method, config.partition)
+    if setup.noise is None or not method.looks_up:
+        raise InputError(f"{folder.path}: expected a run of in2r with injected noise")
+    parts = config.model.dim, len(data.pairs), config.train.batch_size
+    best = load_best(folder, setup).backbones
+    nets = {name: Net(backbone, method.own(*parts)) for name, backbone in best.items()}
+    seen = {name: observe_pairs(method.observe, net, data, config, name, 0) for name, net in nets.items()}
+    division = method.divide(seen, nets, data, Now(0, 1, config.train.seed))["A"]
+    memory = nets["B"].own.memory  # A's steps ask B's memory
+    if memory is None or len(memory) < k:
+        raise InputError(f"{folder.path}: its memory holds fewer than {k} pairs")
     generator = torch.Generator().manual_seed(0)
 
     def some(pairs: Tensor, count: int) -> Tensor:
         return pairs[torch.randperm(len(pairs), generator=generator)[:count]]
 
-    # network A asks B's memory, which was filled from the partition that A made; A trains on the one that B made
-    memory = some(torch.nonzero(judged["A"].elite).flatten(), method.memory_size or len(own))
-    queries = some(torch.nonzero(~judged["B"].clean & (own != given)).flatten(), QUERIES)
-    if len(queries) == 0:
-        raise InputError(f"{folder.path}: no mismatched pair counts as noisy, so none is rectified")
-    image = given[queries]
+    own, given = torch.as_tensor(setup.train.image_of_caption), data.image_of_pair
+    image = given[some(torch.nonzero((division.sets == 1) & (own != given)).flatten(), QUERIES)]
     answer = torch.stack([some(torch.nonzero(own == wanted).flatten(), 1)[0] for wanted in image.tolist()])
-    scores = v["A"][image] @ v["B"][given[memory]].T
-    mine = given[memory][None, :] == image[:, None]
-    known = mine.any(1)
-
-    def prototype(scores: Tensor, temperature: float | None = None) -> Tensor:
-        best, entry = scores.topk(k)
-        weight = torch.full_like(best, 1 / k) if temperature is None else torch.softmax(best / temperature, 1)
-        return normalize((u["B"][memory[entry]] * weight[..., None]).sum(1), dim=-1)
-
-    weighted = prototype(scores, 0.05)
+    query = encode_images(best["A"], data.images, setup.device, image).vector
+    near = memory.nearest(query, k, by="image")
+    others = memory.nearest(query, k, by="image", exclude_groups=image)
+    weighted = prototype(near, 0.05)
     rows = {
-        "the query image itself": v["A"][image],
-        f"mean of its {k} nearest": prototype(scores),
-        "the same, none from its own image": prototype(scores.masked_fill(mine, -torch.inf)),
+        "the query image itself": query,
+        f"mean of its {k} nearest": prototype(near),
+        "the same, none from its own image": prototype(others),
         "weighted by softmax(cosine / 0.05)": weighted,
-        "half the query, half the weighted": normalize(v["A"][image] + weighted, dim=-1),
+        "half the query, half the weighted": normalize(query + weighted, dim=-1),
     }
-    answers = u["A"][answer]
-    print(f"{folder.path.name}: {100 * known.float().mean():.0f} % of the queries' images are in the memory")
+    known = torch.isin(image, memory.entries()[3]).float().mean()
+    print(f"{folder.path.name}: {100 * known:.0f} % of the queries' images are in the memory")
+    answers = encode_texts(best["A"], data.texts, setup.device, answer).vector
     return [f"| {name} | {found(asked, answers, image)} |" for name, asked in rows.items()]
 
 

@@ -8,7 +8,7 @@ import pytest
 import in2r
 from in2r.cli.main import main
 from in2r.data.noise import load_index
-from in2r.data.pairs import open_data
+from in2r.data.sources import open_data
 
 SMALL = ["--images", "40", "--epochs", "2"]
 

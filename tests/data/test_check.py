@@ -11,7 +11,7 @@ from in2r.cli import data as verb
 from in2r.cli import vocabulary
 from in2r.data.check import check_data
 from in2r.data.convert import KINDS
-from in2r.data.pairs import open_data
+from in2r.data.sources import open_data
 from in2r.errors import InputError
 from in2r.runs.settings import DataConfig
 

@@ -10,7 +10,7 @@ import torch
 import in2r.data.features as features_module
 from in2r.cli import data as verb
 from in2r.data.convert import convert_precomp
-from in2r.data.pairs import open_data
+from in2r.data.sources import open_data
 from in2r.errors import InputError
 
 ODD = ["", '"quoted', 'a "b", c; d', "tab\there", "new\u2028line", "…", "🙂", "1,2", "x", "y"]

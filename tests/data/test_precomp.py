@@ -8,7 +8,8 @@ import torch
 
 from in2r.data.check import check_data
 from in2r.data.fingerprint import changed_splits
-from in2r.data.pairs import open_data, require_usable
+from in2r.data.pairs import require_usable
+from in2r.data.sources import open_data
 from in2r.errors import InputError
 
 

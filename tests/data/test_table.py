@@ -11,7 +11,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from in2r.data.pairs import open_data, require_usable
+from in2r.data.pairs import require_usable
+from in2r.data.sources import open_data
 from in2r.errors import InputError
 
 RAGGED = [  # images with 1, 2 and 7 captions, mixed, and an image of another split

@@ -10,7 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
-from in2r.data.pairs import open_data
+from in2r.data.sources import open_data
 from in2r.demo import make_scenes
 from in2r.demo.captions import Mention, _place, _relation, caption_scene
 from in2r.demo.drawing import BACKGROUNDS, COLOURS, SIDE, Scene, Thing, draw_scene, overlap, paint

@@ -23,7 +23,7 @@ from in2r.bench.grid import Cell, cell_config
 from in2r.bench.records import make_record, write_record
 from in2r.config import deciding, to_dict, with_values
 from in2r.data.noise import draw_noise, save_index
-from in2r.data.pairs import open_configured
+from in2r.data.sources import open_configured
 from in2r.errors import InputError
 from in2r.files import describe, expand_home
 from in2r.results import evaluate_run

@@ -93,7 +93,7 @@ def add_data_options(parser: argparse.ArgumentParser, *, vectors: bool) -> None:
 
 def open_folder(path: Path, args: argparse.Namespace, **more: Any) -> "DataSource":
     """Open a data folder as the options of `add_data_options` say; `more` are other keys of section `data`."""
-    from in2r.data.pairs import open_configured
+    from in2r.data.sources import open_configured
     from in2r.runs.settings import DataConfig
 
     vectors = getattr(args, "caption_vectors", None)
@@ -154,9 +154,7 @@ def run_check(args: argparse.Namespace) -> int:
 
 def _say_unread_vectors(source: "DataSource", console: Console) -> None:
     """Say that the caption vectors of a table were not looked at: nobody asked for them, and there are captions."""
-    from in2r.data.table import TableSource
-
-    file = source.unread_vectors() if isinstance(source, TableSource) else None
+    file = source.unread_vectors()
     if file is not None:
         said = f"{file.name}: not looked at; --caption-vectors auto looks"
         console.print(said, markup=False, highlight=False, soft_wrap=True)

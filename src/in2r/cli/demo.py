@@ -110,7 +110,7 @@ def _scenes(folder: Path, images: int, console: Console) -> None:
 def _noise(file: Path, data: Path) -> "NoiseIndex":
     """Mismatch 40 % of the captions, unless that was done before."""
     from in2r.data.noise import draw_noise, load_index, save_index
-    from in2r.data.pairs import open_data
+    from in2r.data.sources import open_data
 
     images = open_data(data).split("train").image_of_caption
     if not file.is_file():

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from in2r.data.features import UNUSABLE, Features, unusable
-from in2r.data.pairs import DataSource, PairSet, open_data, require_usable
+from in2r.data.pairs import DataSource, PairSet, require_usable
+from in2r.data.sources import open_data
 from in2r.data.table import TableSource
 from in2r.errors import InputError
 

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from in2r.data.features import Features, create_npy
-from in2r.data.pairs import PairSet, open_data, require_usable
+from in2r.data.pairs import PairSet, require_usable
+from in2r.data.sources import open_data
 from in2r.errors import InputError
 from in2r.files import atomic_path, require_free_space, write_csv, write_text
 

@@ -102,6 +102,13 @@ class PrecompSource:
             )
         return {}
 
+    def images_in_several_splits(self) -> list[tuple[str, int]]:
+        """Return nothing: images have no ids that are the same in several splits."""
+        return []
+
+    def unread_vectors(self) -> None:
+        """Return None: a file of vectors is named by its suffix, which settings give."""
+
     def fingerprint(self, full: bool = False) -> dict[str, Any]:
         """Return the hashes of the files of each split that is there; see `fingerprint.fingerprint`."""
         return fingerprint({name: self._files(name) for name in self.split_names}, full=full)

@@ -9,8 +9,8 @@ import torch
 
 from in2r.data.features import Features, require_finite
 from in2r.data.noise import NoiseIndex, load_index
-from in2r.data.pairs import DataSource, PairSet, open_configured, require_usable
-from in2r.data.table import TableSource
+from in2r.data.pairs import DataSource, PairSet, require_usable
+from in2r.data.sources import open_configured
 from in2r.data.text.vocabulary import PackedTokens, Vocabulary
 from in2r.errors import InputError
 from in2r.models.build import Inputs, text_kind
@@ -160,14 +160,13 @@ def _say_odd_captions(train: PairSet) -> None:
 
 def _refuse_shared_images(source: DataSource) -> None:
     """Refuse what would be tested on images it was trained on; a precomp folder has no ids that could tell."""
-    if isinstance(source, TableSource):
-        shared = source.images_in_several_splits()
-        if shared:
-            image, line = shared[0]
-            raise InputError(
-                f"{source.path}: {len(shared)} images lie in several splits (image {image} in line {line}); all "
-                "captions of an image belong to one"
-            )
+    shared = source.images_in_several_splits()
+    if shared:
+        image, line = shared[0]
+        raise InputError(
+            f"{source.path}: {len(shared)} images lie in several splits (image {image} in line {line}); all captions "
+            "of an image belong to one"
+        )
 
 
 def _require_same_dim(found: Features | None, trained: Features | None) -> None:
