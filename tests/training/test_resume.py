@@ -447,7 +447,7 @@ def test_checkpoints_and_best_weights_say_whose_they_are(copied: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("config.yaml", b"\xff\xfe", r"config\.yaml: not valid YAML"),
+        ("config.yaml", b"\xff\xff", r"config\.yaml: not valid YAML"),
         ("config.yaml", b"train: {epoch: 3}", r"config\.yaml: configuration: unknown key `train\.epoch`"),
         (
             "config.yaml",
@@ -494,7 +494,7 @@ def test_a_description_of_another_form_is_one_line(copied: Path, changes: dict[s
     folder = RunFolder(copied)
     folder.write_info(folder.info() | changes)
     for look in (resume_run, evaluate_run, score_run):
-        with pytest.raises(InputError, match=rf"run\.json\.{message}"):
+        with pytest.raises(InputError, match=rf"run\.json: {message}"):
             look(copied)
 
 
