@@ -68,7 +68,7 @@ class Watch:
     def pairs(self, name: str, which: str, epoch: int | None = None) -> list[int]:
         """Return the pairs of a network's batches, in the order in which they came."""
         looks = self.of(name, epoch)
-        return [pair for look in looks for pair in look.batches[which].pairs.tolist() if which in look.batches]
+        return [pair for look in looks if which in look.batches for pair in look.batches[which].pairs.tolist()]
 
     def state(self, name: str) -> dict[str, Tensor]:
         """Return a network's state at the end."""

@@ -432,6 +432,18 @@ def test_a_query_without_enough_neighbours_has_no_prototype() -> None:
     assert torch.allclose(step.losses["rect"], each[1:].mean(), rtol=1e-4)
 
 
+@pytest.mark.parametrize(("ids", "groups"), [([200, 201, 202, 203], [4, 1, 2, 3]), ([20, 201, 202, 203], [9, 1, 2, 3])])
+def test_one_side_without_enough_neighbours_is_enough_to_have_no_prototype(ids: list[int], groups: list[int]) -> None:
+    """Of noisy pair 20 the memory holds image 4 with another caption, or the pair itself with another image."""
+    made = method(memory_exclude_self=True, memory_size=4, num_neighbors=4)
+    net, other = network(made, 0), network(made, 1)
+    fill(other, ids, groups)
+    step = step_of(made, net, other, CLEAN, NOISY)
+    left_out = [~near.scores.isfinite().all(1) for near in found(step)]
+    assert sorted(int(side.sum()) for side in left_out) == [0, 1]
+    assert float(step.notes["queries_without_prototype"]) == pytest.approx(1 / 3)
+
+
 def test_a_query_without_a_prototype_lends_none_to_the_others() -> None:
     made = method(rectifier="mean", rectification="prototype-contrast", memory_exclude_self=True, num_neighbors=4)
     net, other = network(made, 0), network(made, 1)
@@ -585,6 +597,17 @@ def test_each_network_trains_on_its_peers_verdict_and_fills_its_memory_from_it()
     for name, net in nets.items():
         elite = torch.nonzero(found[name].columns["elite"]).flatten().tolist()
         assert sorted(net.own.memory.entries()[2].tolist()) == elite
+
+
+def test_equal_verdicts_fill_the_memories_in_different_orders() -> None:
+    made = method(memory_size=20)
+    nets, data = {"A": network(made, 0), "B": network(made, 1)}, Pairs()
+    losses = dict.fromkeys(("sce", "triplet-mean"), torch.cat([torch.linspace(0, 0.1, 10), torch.linspace(5, 5.1, 10)]))
+    seen = Seen(losses, {name: values[10:] for name, values in losses.items()})
+    made.divide({"A": seen, "B": seen}, nets, data, Now(epoch=0, epochs=1, seed=0))
+    first, second = (net.own.memory.entries()[2].tolist() for net in nets.values())
+    assert first != second
+    assert sorted(first) == sorted(second)
 
 
 # --- per-sample losses, and the plain baselines

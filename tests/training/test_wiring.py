@@ -75,6 +75,25 @@ def test_a_network_looks_for_neighbours_in_its_peers_memory(exchanged: Watch) ->
             assert torch.equal(look.found.batch.pairs, look.batches["noisy"].pairs)
 
 
+def test_the_record_compares_what_each_network_says_with_the_noise(exchanged: Watch, noise: Path) -> None:
+    matching = set(np.flatnonzero(np.load(noise) == np.arange(60) // 5).tolist())
+    for record in exchanged.trainer.folder.records()[WARM:]:
+        for name in "AB":
+            both = len(matching & CLEAN[name])
+            assert record[f"partition_precision_{name}"] == pytest.approx(both / len(CLEAN[name]))
+            assert record[f"partition_recall_{name}"] == pytest.approx(both / len(matching))
+
+
+def test_an_oracle_divides_for_each_network(data: Path, noise: Path, tmp_path: Path) -> None:
+    config = settings(data, "in2r", f"noise.index={noise}", "noise.oracle=true", *PLAIN)
+    watch = watched(config, tmp_path / "run")
+    matching = np.flatnonzero(np.load(noise) == np.arange(60) // 5).tolist()
+    for name in "AB":
+        assert sorted(watch.pairs(name, "clean", WARM)) == matching
+        assert watch.pairs(name, "noisy") == []
+        assert watch.trainer.folder.records()[-1][f"clean_fraction_{name}"] == 1
+
+
 # --- a pair from file to memory
 
 
