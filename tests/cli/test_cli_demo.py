@@ -1,5 +1,6 @@
 """`in2r demo` at a toy size: the whole job, called again, and called with other wishes."""
 
+import csv
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 import in2r
 from in2r.cli.main import main
 from in2r.data.noise import load_index
-from in2r.data.pairs import open_data
+from in2r.data.sources import open_data
 
 SMALL = ["--images", "40", "--epochs", "2"]
 
@@ -27,7 +28,7 @@ def test_it_leaves_a_model_and_shows_what_was_found(demo: Path, capsys: pytest.C
     kept = {path: path.read_bytes() for path in demo.glob("*/best.safetensors")}
     assert main(["demo", "--out", str(demo), *SMALL]) == 0
     shown = capsys.readouterr().out
-    assert shown.count("was finished before: nothing is trained") == len(kept) == 2
+    assert shown.count("the run is finished already: nothing is trained") == len(kept) == 2
     assert all(path.read_bytes() == content for path, content in kept.items())
     for expected in ("plain baseline", "IN²R", "A alone", "noise rate found", "belong together least"):
         assert expected in shown
@@ -39,7 +40,8 @@ def test_the_truth_that_is_shown_is_that_of_the_noise_index(demo: Path, capsys: 
     shown = capsys.readouterr().out
     images = open_data(demo / "data").split("train").image_of_caption
     clean = load_index(demo / "noise_0.4.npy", images).clean
-    pairs = [int(line.split(",")[0]) for line in (demo / "in2r" / "scores.csv").read_text().splitlines()[1:]]
+    with (demo / "in2r" / "scores.csv").open(newline="") as file:
+        pairs = [int(row["pair"]) for row in csv.DictReader(file)]
     wrong = (~clean[pairs]).tolist()
     first = int((~clean).sum())
     assert f"mismatched: {sum(wrong[:10])} of these 10; {100 * sum(wrong[:first]) / first:.0f} % of the worst" in shown
@@ -53,7 +55,10 @@ def test_the_truth_that_is_shown_is_that_of_the_noise_index(demo: Path, capsys: 
     ("wish", "expected"),
     [
         (["--images", "41", "--epochs", "2"], "train is 40, now 41; choose another --out"),
-        (["--images", "40", "--epochs", "3"], "begun with other settings: train.epochs (2, now 3); choose another"),
+        (
+            ["--images", "40", "--epochs", "3"],
+            "was started with other settings: train.epochs (2, now 3); choose another",
+        ),
     ],
 )
 def test_other_wishes_than_those_it_was_begun_with_are_refused(

@@ -91,6 +91,16 @@ def test_eval_says_how_copies_were_counted(data: Path, tmp_path: Path, capsys: p
         assert f"{found} item {said}\n" in capsys.readouterr().out
 
 
+def test_eval_says_what_wrong_pairs_do_and_how_many_look_wrong(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("eval", run) == 0
+    said = "a wrong pair of test counts against the model; how many look wrong is not known (few, or the model cannot"
+    assert said in capsys.readouterr().out
+    result = {"wrong_pairs": {"A": 0.2, "B": 0.3, "mean": 0.25}, "protocol": {"evaluated": {"split": "dev"}}}
+    assert evaluate.wrong_pairs(result) == (
+        "a wrong pair of dev counts against the model; about 25 % look wrong, so the true recalls are higher"
+    )
+
+
 def shown(table: Table) -> str:
     printed = io.StringIO()
     Console(file=printed, width=80).print(table)
@@ -148,7 +158,7 @@ def test_reservations_are_printed() -> None:
         "epochs": 45,
     }
     assert evaluate.reservations(protocol) == [
-        "FORCED: changed since the run began: setting train.seed (0, now 1)",
+        "FORCED: changed since the start of the run: setting train.seed (0, now 1)",
         "FORCED: changed while it was trained: the noise index n.npy",
         "UNFINISHED: 3 of 45 epochs",
     ]
@@ -164,38 +174,71 @@ def test_score_prints_the_worst_pairs(run: Path, capsys: pytest.CaptureFixture[s
     assert "noise rate: " in printed
     assert "WEAK MODEL: dev rSum" in printed
     assert "against the injected noise: AUROC 0." in printed
+    assert "not known" in printed
     with pytest.raises(InputError, match="--top must be at least 0, got -1"):
         call("score", run, "--top", -1)
 
 
-def summary(rate: tuple[float, float], single: tuple[int, int], dev: float, measured: float | None) -> dict[str, Any]:
+def summary(
+    rate: tuple[float | None, float | None], single: tuple[int, int], dev: float, measured: float | None
+) -> dict[str, Any]:
+    known = [value for value in rate if value is not None]
+    mean = sum(known) / len(known) if known else None
     return {
         "pairs": 1000,
         "loss": "sce",
-        "estimated_noise_rate": {"A": rate[0], "B": rate[1], "mean": sum(rate) / 2},
+        "estimated_noise_rate": {"A": rate[0], "B": rate[1], "mean": mean},
         "networks": {"A": {"single_mode": single[0]}, "B": {"single_mode": single[1]}},
         "dev_rsum": dev,
         "dev_rsum_by_chance": 40.0,
-        "measurement_only": None if measured is None else {"auroc_clean_prob": measured},
+        "measurement_only": None if measured is None else {"auroc_order": measured},
     }
 
 
 def test_a_noise_rate_is_said_with_what_it_is_worth() -> None:
     assert score.noise_rate(summary((0.2, 0.3), (0, 0), 300, 0.9)) == [
         "estimated noise rate: 25.0 % of 1,000 pairs (network A 20.0 %, B 30.0 %)",
-        "against the injected noise: AUROC 0.900 (by chance 0.5)",
+        "order of the pairs against the injected noise: AUROC 0.900 (chance 0.5)",
     ]
-    assert score.noise_rate(summary((0.2, 0.0), (0, 1), 180, None)) == [
+    assert score.noise_rate(summary((0.2, None), (0, 1), 180, None)) == [
         "estimated noise rate: 20.0 % of 1,000 pairs (network A 20.0 %, B not known)",
-        "clean probabilities of network B: the sce losses form one group; trust only the order",
+        "clean probabilities of network B: not known; the pairs' order is that of their losses",
     ]
-    rate, weak = score.noise_rate(summary((0.0, 0.0), (0, 0), 179, None))  # 40 + a quarter of 560 is 180
-    assert rate == "noise rate: not known: the model is too weak to tell (the pairs' losses form one group)"
+    not_known = (
+        "noise rate: not known: the losses do not show a group of mismatched pairs (there are few of them, or the "
+        "model cannot tell them apart)"
+    )
+    rate, _, weak = score.noise_rate(summary((None, None), (1, 1), 179, None))  # 40 + a quarter of 560 is 180
+    assert rate == not_known
     assert weak.startswith("WEAK MODEL: dev rSum 179.0 (by chance 40.0, at most 600)")
-    assert score.noise_rate(summary((0.0, 0.0), (1, 1), 400, None)) == [
-        "noise rate: near 0, as far as this model can tell (the pairs' losses form one group)",
-        "clean probabilities of network A and B: the sce losses form one group; trust only the order",
+    assert score.noise_rate(summary((None, None), (1, 1), 400, None)) == [
+        not_known,
+        "clean probabilities of network A and B: not known; the pairs' order is that of their losses",
     ]
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [("0.000001", "<0.001"), ("0.001000", "0.001"), ("0.500000", "0.500"), ("0.999999", ">0.999"), ("", "not known")],
+)
+def test_no_probability_is_shown_as_0_or_1(written: str, shown: str) -> None:
+    assert score.probability(written) == shown
+
+
+def test_score_keeps_columns_and_marks_its_encoding(
+    run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "in2r.data.precomp.PrecompSource.caption_columns",
+        lambda _self, _name, wanted: {name: ["x"] * 60 for name in wanted},
+    )
+    assert call("score", run, "--keep", "id, url", "--bom", "--top", 1) == 0
+    header, first = (run / "scores.csv").read_text(encoding="utf-8").splitlines()[:2]
+    assert header.startswith("\ufeffrank,percentile,pair,row,image_id,clean_prob,")
+    assert header.endswith(",place,caption,id,url")
+    assert first.startswith("1,1.66667,")
+    assert first.endswith(",x,x")
+    assert "not known" in capsys.readouterr().out
 
 
 def test_brackets_in_captions_are_no_markup(tmp_path: Path) -> None:
@@ -263,7 +306,7 @@ def test_encode_refuses_and_leaves_nothing(vector_model: Path, run: Path, data: 
         assert sorted(os.listdir(tmp_path)) == ["bad.npy", "empty.txt"]
     with pytest.raises(InputError, match=r"out.bin: the result is an npy array; name it out.bin.npy"):
         call("encode", run, "--images", data / "test_ims.npy", "--out", tmp_path / "out.bin")
-    with pytest.raises(InputError, match=r"v\.npy: could not be written \("):
+    with pytest.raises(InputError, match=r"empty\.txt: cannot be made a folder \(File exists\)"):
         call("encode", vector_model, "--images", data / "test_ims.npy", "--out", tmp_path / "empty.txt" / "v.npy")
     before = (tmp_path / "bad.npy").read_bytes()
     with pytest.raises(InputError, match=r"bad\.npy: exists; choose another --out, or --force to overwrite it"):
@@ -295,6 +338,24 @@ def test_eval_says_that_test_captions_are_unknown(tmp_path: Path, caplog: pytest
     caplog.clear()
     assert call("eval", run) == 0
     assert "test captions: 100 % of the words are not in the vocabulary; 50 of 50 captions hold no known" in caplog.text
+
+
+@pytest.mark.parametrize("ends", ["\n", "\r\n", "\r", "\r\r\n"])
+@pytest.mark.parametrize("last", [True, False])
+def test_line_ends_of_captions(run: Path, tmp_path: Path, ends: str, last: bool) -> None:
+    captions = ["red dog", "", "a blue  cat", "green horse"]
+    file = tmp_path / "captions.txt"
+    file.write_bytes((ends.join(captions) + ends * last).encode())
+    call("encode", run, "--captions", file, "--out", tmp_path / "v.npy")
+    expected = in2r.load(run, device="cpu").encode_captions(captions)
+    assert np.array_equal(np.load(tmp_path / "v.npy"), expected)
+
+
+def test_a_carriage_return_among_other_line_ends_is_refused(run: Path, tmp_path: Path) -> None:
+    file = tmp_path / "captions.txt"
+    file.write_bytes(b"red dog\r\nblue\rcat\n")
+    with pytest.raises(InputError, match=r"captions\.txt: line 2 holds a carriage return, while lines end with a line"):
+        call("encode", run, "--captions", file, "--out", tmp_path / "v.npy")
 
 
 def test_a_run_folder_is_a_model(run: Path) -> None:

@@ -5,8 +5,8 @@ import logging
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,10 +14,12 @@ from rich.console import Console
 
 import in2r
 from in2r.cli import main as cli
-from in2r.cli import train
+from in2r.cli import show, train
 from in2r.cli.show import Terminal
 from in2r.runs.folder import RunFolder
+from in2r.runs.presets import presets
 from in2r.runs.settings import load_config
+from in2r.training.plan import Plan
 from in2r.training.residency import Residency
 from tiny_run import make_data
 
@@ -50,10 +52,10 @@ def test_an_interrupt_during_imports_is_one_line(module: str, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("arguments", "begun", "expected"),
     [
-        (["train", "paper", "--out", "a run"], True, "; `in2r resume 'a run'` goes on with it"),
-        (["train", "paper", "--out", "a run"], False, ""),
-        (["resume", "a run"], True, "; `in2r resume 'a run'` goes on with it"),
-        (["demo"], False, "; `in2r demo` (the same command) goes on"),
+        (["train", "in2r", "--out", "a run"], True, "; `in2r resume 'a run'` resumes it"),
+        (["train", "in2r", "--out", "a run"], False, ""),
+        (["resume", "a run"], True, "; `in2r resume 'a run'` resumes it"),
+        (["demo"], False, "; `in2r demo` (the same command) resumes it"),
         (["config", "show"], False, ""),
     ],
 )
@@ -98,7 +100,7 @@ def test_training_goes_on_when_nobody_reads_its_lines(tmp_path: Path) -> None:
     data = make_data(tmp_path / "data")
     small = ("data.caption_vectors=vecs", "model.dim=8", "train.epochs=2", "train.device=cpu")
     line, status, said = unread("train", "sce", f"data.path={data}", *small, "--out", str(tmp_path / "run"))
-    assert line == b"reading the data, timing a few steps ...\n"
+    assert line == b"reading the data ...\n"
     assert (status, said) == (0, b"")
     assert len(RunFolder(tmp_path / "run").records()) == 2
     assert (tmp_path / "run" / "model").is_dir()
@@ -113,7 +115,7 @@ def test_a_finished_run_says_so_and_a_test_is_proposed_where_there_is_a_split_fo
     last = f"model: {run}/model   test it: in2r eval {run}"
     assert capsys.readouterr().out.splitlines()[-1] == last
     assert cli.main(["resume", run]) == 0
-    assert capsys.readouterr().out.splitlines() == ["was finished before: nothing is trained", last]
+    assert capsys.readouterr().out.splitlines() == ["the run is finished already: nothing is trained", last]
     for file in data.glob("test_*"):
         file.unlink()
     other = str(tmp_path / "other")
@@ -140,8 +142,8 @@ def test_a_setting_in_place_of_the_preset(verb: list[str], capsys: pytest.Captur
         cli.main([*verb, "data.path=x"])
     assert stopped.value.code == 2
     said = capsys.readouterr().err
-    assert "the first argument must be a preset (discard, paper, released, sce, triplet, tuned) or a YAML file" in said
-    assert f"`in2r {' '.join(verb)} paper data.path=x ...`" in said
+    assert f"the first argument must be a preset ({', '.join(presets())}) or a YAML file" in said
+    assert f"`in2r {' '.join(verb)} in2r data.path=x ...`" in said
 
 
 def test_a_settings_file_may_have_an_equals_sign(
@@ -161,24 +163,26 @@ def test_settings_may_come_after_an_option(capsys: pytest.CaptureFixture[str]) -
     assert "  epochs: 4\n" in said
 
 
-def test_what_differs_from_the_paper_is_shown_alone(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["config", "show", "tuned", "model.dim=8", "--changed"]) == 0
+def test_what_differs_from_in2r_is_shown_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["config", "show", "in2r/tuned", "model.dim=8", "--changed"]) == 0
     said = capsys.readouterr().out
-    shown = [line.split()[:2] for line in said.splitlines() if line.startswith(("model.", "partition.", "train."))]
-    assert shown == [["model.dim", "8"], ["partition.loss", "auto"]]
-    assert cli.main(["config", "show", "paper", "--changed"]) == 0
+    shown = [
+        line.split()[:2] for line in said.splitlines() if line.startswith(("model.", "method.", "partition.", "train."))
+    ]
+    assert shown == [["model.dim", "8"], ["method.partition_loss", "auto"]]
+    assert cli.main(["config", "show", "in2r", "--changed"]) == 0
     assert capsys.readouterr().out == ""
 
 
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        (["train", "paper", "--out", "x", "train.seed=1", "--sed=1"], "--sed=1"),
-        (["train", "paper", "--out", "x", "train.seed=1", "y"], "y"),
+        (["train", "in2r", "--out", "x", "train.seed=1", "--sed=1"], "--sed=1"),
+        (["train", "in2r", "--out", "x", "train.seed=1", "y"], "y"),
         (["resume", "x", "y"], "y"),
         (
             ["resume", "x", "train.seed=1"],
-            "train.seed=1; a run goes on with the settings of its config.yaml (`in2r resume --help`)",
+            "train.seed=1; a run is resumed with the settings of its config.yaml (`in2r resume --help`)",
         ),
     ],
 )
@@ -224,7 +228,7 @@ def test_a_long_warning_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pyt
 
 def test_a_standard_error_that_goes_to_a_file_keeps_its_lines(capsys: pytest.CaptureFixture[str]) -> None:
     terminal = Terminal(Console(file=io.StringIO(), force_terminal=True))
-    terminal.epoch(0, 1, "all pairs", 10, 0)
+    terminal.epoch(0, 1, "warm-up", 10, 0)
     sys.stderr.write("a warning\n")
     terminal.close()
     assert capsys.readouterr().err == "a warning\n"
@@ -238,36 +242,36 @@ def make_terminal() -> tuple[Terminal, io.StringIO]:
     return Terminal(Console(file=printed, width=80)), printed
 
 
-def plan(warmup: int = 0, cotraining: int = 0, seconds: float = 1.0) -> Any:
-    return SimpleNamespace(
-        warmup_steps=warmup,
-        cotraining_steps=cotraining,
-        seconds=seconds,
-        epoch_seconds=(seconds / 2, seconds / 2),
-        memory_bytes=2**20,
-        step_bytes=2**30,
-        computes="cpu, float32",
-        features=Residency("mapped", "file", 2**20, None),
-        disk_bytes=2**20,
-        free_disk_bytes=2**30,
-    )
+PLAN = Plan(
+    method="in2r",
+    networks=2,
+    pairs=145_000,
+    epochs=45,
+    warmup_epochs=5,
+    steps_per_epoch=2266,
+    memory_bytes=2**20,
+    step_bytes=2**30,
+    computes="cpu, float32",
+    features=Residency("mapped", "file", 2**20, None),
+    disk_bytes=2**20,
+    free_disk_bytes=2**30,
+)
 
 
 @pytest.mark.parametrize(
-    ("warmup", "cotraining", "expected"),
+    ("changes", "method", "epochs"),
     [
-        (1200, 0, "1,200 on all pairs"),
-        (0, 3400, "about 3,400 of co-training"),
-        (1200, 3400, "1,200 on all pairs + about 3,400 of co-training"),
+        ({}, "in2r, 2 networks", "45 (5 of warm-up), of up to 2,266 steps on 145,000 pairs"),
+        ({"networks": 1, "warmup_epochs": 0}, "in2r, 1 network", "45, of up to 2,266 steps on 145,000 pairs"),
     ],
 )
-def test_the_plan_says_what_applies(warmup: int, cotraining: int, expected: str) -> None:
+def test_the_plan_says_what_applies(changes: dict[str, Any], method: str, epochs: str) -> None:
     terminal, printed = make_terminal()
-    terminal.plan(plan(warmup, cotraining))
-    steps = next(line for line in printed.getvalue().splitlines() if "steps" in line)
-    assert " ".join(steps.split()) == f"steps {expected}"
-    assert "1 MiB for weights, optimisers, memory banks; 1.0 GiB more in a step" in printed.getvalue()
-    assert "cpu, float32" in printed.getvalue()
+    terminal.plan(replace(PLAN, **changes))
+    said = {line.split()[0]: " ".join(line.split()[1:]) for line in printed.getvalue().splitlines() if line.strip()}
+    assert (said["method"], said["epochs"], said["device"]) == (method, epochs, "cpu, float32")
+    assert said["memory"] == "1 MiB for weights, optimisers, memory banks; 1.0 GiB more in a step"
+    assert said["disk"] == "at most 1 MiB (1.0 GiB free)"
 
 
 @pytest.mark.parametrize(
@@ -284,25 +288,14 @@ def test_the_plan_says_what_applies(warmup: int, cotraining: int, expected: str)
 )
 def test_the_plan_says_where_features_lie(features: Residency, expected: str) -> None:
     terminal, printed = make_terminal()
-    made = plan()
-    made.features = features
-    terminal.plan(made)
+    terminal.plan(replace(PLAN, features=features))
     line = next(line for line in printed.getvalue().splitlines() if "features" in line)
     assert " ".join(line.split()) == f"features {expected}"
 
 
-def test_a_run_on_a_cpu_is_told_what_makes_it_shorter() -> None:
-    config = load_config("paper", ["train.device=cpu"])
-    assert train.remarks(plan(seconds=7100), config) == []
-    assert train.remarks(plan(seconds=7300), config) == [
-        "what makes it shorter: train.threads=1 on a shared machine, a smaller model.dim, fewer train.epochs"
-    ]
-    config = load_config("paper", ["train.device=cpu", "train.threads=1"])
-    assert train.remarks(plan(seconds=7300), config) == [
-        "what makes it shorter: a smaller model.dim, fewer train.epochs"
-    ]
-    config = load_config("paper", ["train.device=cpu", "train.precision=bf16"])
-    assert train.remarks(plan(seconds=10), config) == [
+def test_a_run_on_a_cpu_is_told_what_makes_it_slower_than_it_must_be() -> None:
+    assert train.remarks(load_config("in2r", ["train.device=cpu"])) == []
+    assert train.remarks(load_config("in2r", ["train.device=cpu", "train.precision=bf16"])) == [
         "few CPUs compute bf16, the others imitate it slowly: train.precision=float32"
     ]
 
@@ -314,15 +307,15 @@ def test_a_run_on_a_cpu_is_told_what_makes_it_shorter() -> None:
     ("epoch", "done", "expected"),
     [
         (0, 0, ""),
-        (3, 0, "goes on at epoch 4\n"),
-        (3, 120, "goes on at epoch 4, step 120 of 2,350\n"),
-        (0, 1, "goes on at epoch 1, step 1 of 2,350\n"),
+        (3, 0, "resumed at epoch 4\n"),
+        (3, 120, "resumed at epoch 4, step 120 of 2,350\n"),
+        (0, 1, "resumed at epoch 1, step 1 of 2,350\n"),
     ],
 )
-def test_a_resumed_run_says_where_it_goes_on_once(epoch: int, done: int, expected: str) -> None:
+def test_a_resumed_run_says_where_it_is_resumed_once(epoch: int, done: int, expected: str) -> None:
     terminal, printed = make_terminal()
-    terminal.epoch(epoch, 45, "co-training", 2350, done)
-    terminal.epoch(epoch + 1, 45, "co-training", 2350, 0)
+    terminal.epoch(epoch, 45, "main", 2350, done)
+    terminal.epoch(epoch + 1, 45, "main", 2350, 0)
     assert printed.getvalue() == expected
 
 
@@ -337,7 +330,7 @@ def test_a_resumed_run_says_where_it_goes_on_once(epoch: int, done: int, expecte
         ),
         (
             {"clean_fraction_A": 1.0, "single_mode_A": 1.0, "clean_fraction_B": 1.0, "single_mode_B": 1.0},
-            "  the pairs form one group",
+            "  no group of mismatched pairs",
         ),
         (
             {"clean_fraction_A": 0.6, "clean_fraction_B": 0.584, "mixture": {"A": {"loss": "sce"}, "B": {}}},
@@ -356,35 +349,60 @@ def test_a_resumed_run_says_where_it_goes_on_once(epoch: int, done: int, expecte
 )
 def test_the_line_of_an_epoch(figures: dict[str, Any], expected: str) -> None:
     terminal, printed = make_terminal()
-    terminal.epoch(0, 45, "all pairs", 10, 0)
-    record = {"epoch": 6, "phase": "co-training", "dev": {"ensemble": {"rsum": 212.34}}, "seconds": 9.6, **figures}
+    terminal.epoch(0, 45, "warm-up", 10, 0)
+    record = {"epoch": 45, "phase": "main", "dev": {"ensemble": {"rsum": 212.34}}, "seconds": 9.6, **figures}
     terminal.record(record)
-    phase = "all pairs  " if expected.endswith("one group") else "co-training"
-    assert printed.getvalue() == f"epoch   6/45  {phase} dev rSum  212.3{expected}  10 s\n"
+    assert printed.getvalue() == f"epoch  45/45  main     dev rSum  212.3{expected}  10 s\n"
 
 
-def ended(epoch: int, seconds: float) -> dict[str, Any]:
-    return {"epoch": epoch, "phase": "x", "dev": {"ensemble": {"rsum": 100.0}}, "seconds": seconds}
+def ended(epoch: int, seconds: float, phase: str = "main", **more: Any) -> dict[str, Any]:
+    return {"epoch": epoch, "phase": phase, "dev": {"ensemble": {"rsum": 100.0}}, "seconds": seconds, **more}
 
 
-def test_the_time_left_is_that_of_the_plan_times_how_true_it_was() -> None:
+def left(printed: io.StringIO) -> list[str]:
+    """Return what the epochs' lines say of time."""
+    return [line.partition("100.0  ")[2] for line in printed.getvalue().splitlines() if "100.0" in line]
+
+
+def test_the_time_left_is_by_the_measured_epochs_of_each_phase() -> None:
+    """Two epochs of warm-up, two of the main phase, of which nothing is known before its first."""
     printed = io.StringIO()
-    terminal = Terminal(Console(file=printed, width=80), foretold=(10.0, 10.0, 40.0, 40.0))
-    for epoch, seconds in ((1, 20.0), (2, 10.0), (3, 120.0), (4, 1.0)):
-        terminal.record(ended(epoch, seconds))
-    left = [line.partition("100.0  ")[2] for line in printed.getvalue().splitlines()]
-    assert left == ["20 s, 3 min left", "10 s, 2 min left", "120 s, 2 min left", "1 s"]
+    terminal = Terminal(Console(file=printed, width=80), warmup=2)
+    terminal.epoch(0, 4, "warm-up", 10, 0)
+    for number, seconds, phase in ((1, 20.0, "warm-up"), (2, 10.0, "warm-up"), (3, 120.0, "main"), (4, 1.0, "main")):
+        terminal.record(ended(number, seconds, phase))
+    assert left(printed) == [
+        "20 s, at least 60 s left", "10 s, at least 30 s left", "120 s, 2 min left", "1 s"
+    ]  # fmt: skip
 
 
 def test_the_time_left_of_a_resumed_run_is_by_what_it_did_itself() -> None:
     printed = io.StringIO()
-    terminal = Terminal(Console(file=printed, width=80), foretold=(10.0, 10.0, 40.0))
+    terminal = Terminal(Console(file=printed, width=80), warmup=1)
+    terminal.epoch(1, 3, "main", 10, 0)
     terminal.record(ended(2, 20.0))
-    assert printed.getvalue().endswith("20 s, 80 s left\n")
+    assert left(printed) == ["20 s, 20 s left"]
 
 
-def test_a_plan_of_no_time_foretells_none() -> None:
+def test_the_time_of_epochs_taken_over_foretells_nothing() -> None:
     printed = io.StringIO()
-    terminal = Terminal(Console(file=printed, width=80), foretold=(0.0, 1.0))
-    terminal.record(ended(1, 2.0))
-    assert printed.getvalue().endswith("100.0  2 s\n")
+    terminal = Terminal(Console(file=printed, width=80), warmup=1)
+    terminal.epoch(0, 3, "warm-up", 10, 0)
+    terminal.record(ended(1, 500.0, "warm-up", taken_over=1))
+    assert left(printed) == ["500 s"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(2.0, "first 50 steps: 2 s each, at least 10 min for 3 epochs\n"), (0.3, "")],  # 600 s, and 90 s
+)
+def test_the_first_steps_say_how_long_the_run_takes_at_least(
+    seconds: float, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal, printed = make_terminal()
+    now = iter(range(999))
+    monkeypatch.setattr(show.time, "monotonic", lambda: seconds * 50 * next(now))  # asked at steps 1 and 51 alone
+    terminal.epoch(0, 3, "warm-up", 100, 0)
+    for _ in range(100):
+        terminal.step()
+    assert printed.getvalue() == said

@@ -12,10 +12,10 @@ from in2r.cli.settings import add_settings
 
 EXAMPLES = """\
 examples:
-  in2r config show                        every key, its value and why
-  in2r config show released train.seed=1  a preset with changes
-  in2r config show tuned --changed        only what differs from `paper`
-  in2r config show paper --yaml > my.yaml a file to edit
+  in2r config show                             every key, value and reason
+  in2r config show in2r/released train.seed=1  a preset with changes
+  in2r config show in2r/tuned --changed        only what differs from `in2r`
+  in2r config show in2r --yaml > my.yaml       a file to edit
 """
 
 
@@ -25,26 +25,26 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     verbs = parser.add_subparsers(metavar="VERB", required=True)
     show = verbs.add_parser(
         "show",
-        help="print the settings that a preset or a file comes to, with their reasons",
+        help="print the settings of a preset or a file, with their reasons",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    add_settings(show, nargs="?", default="paper")
+    add_settings(show, nargs="?", default="in2r")
     form = show.add_mutually_exclusive_group()
     form.add_argument("--yaml", action="store_true", help="print YAML that `in2r train` reads")
-    form.add_argument("--changed", action="store_true", help="print only what differs from the preset paper")
+    form.add_argument("--changed", action="store_true", help="print only what differs from the preset in2r")
     show.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the settings, or those that are not the paper's."""
+    """Print the settings, or those that differ from the preset in2r."""
     import yaml
 
     from in2r.config import to_dict
     from in2r.runs.settings import load_config
 
     console = Console()
-    config, usual = load_config(args.settings, args.overrides), load_config("paper", [])
+    config, usual = load_config(args.settings, args.overrides), load_config("in2r", [])
     if args.yaml:
         console.out(yaml.safe_dump(to_dict(config), sort_keys=False, allow_unicode=True), highlight=False, end="")
         return 0

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from in2r.cli.paths import path_argument
 from in2r.errors import InputError
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     parser = subparsers.add_parser("data", help="check, convert or make data", description=__doc__)
     verbs = parser.add_subparsers(dest="data_verb", required=True, metavar="VERB")
     check = _add(verbs, "check", run_check, "say what a data folder holds and what is wrong with it", "data/mine")
-    check.add_argument("path", type=Path, help="the data folder")
+    check.add_argument("path", type=path_argument, help="the data folder")
     check.add_argument("--full-hash", action="store_true", help="fingerprint every byte in place of sampled blocks")
     add_data_options(check, vectors=True)
 
@@ -34,8 +35,8 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         "turn a precomp folder into a pair table",
         "data/f30k_precomp data/f30k",
     )
-    convert.add_argument("source", type=Path, help="the precomp folder")
-    convert.add_argument("target", type=Path, help="the new folder")
+    convert.add_argument("source", type=path_argument, help="the precomp folder")
+    convert.add_argument("target", type=path_argument, help="the new folder")
     convert.add_argument("--kind", choices=("tsv", "csv", "jsonl", "parquet"), default="tsv", help="table format")
     convert.add_argument(
         "--dev-rule", choices=("scan", "ncr", "full"), default="scan",
@@ -47,7 +48,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         verbs, "scenes", run_scenes, "draw pictures with captions and region features",
         "data/scenes --train 2000 --captions-per-image 1-7",
     )  # fmt: skip
-    scenes.add_argument("folder", type=Path, help="the new folder")
+    scenes.add_argument("folder", type=path_argument, help="the new folder")
     for name, images in (("train", 2000), ("dev", 200), ("test", 500)):
         scenes.add_argument(f"--{name}", type=int, default=images, help=f"images (default: {images})")
     scenes.add_argument(
@@ -83,15 +84,27 @@ def add_data_options(parser: argparse.ArgumentParser, *, vectors: bool) -> None:
         default=0,
         help="draws the split of a table that has none, as `data.split_seed` (default: 0)",
     )
+    parser.add_argument(
+        "--skip-missing",
+        action="store_true",
+        help="leave out the rows of a pair table whose image is not there, as `data.skip_missing`",
+    )
 
 
 def open_folder(path: Path, args: argparse.Namespace, **more: Any) -> "DataSource":
     """Open a data folder as the options of `add_data_options` say; `more` are other keys of section `data`."""
-    from in2r.data.pairs import open_configured
+    from in2r.data.sources import open_configured
     from in2r.runs.settings import DataConfig
 
     vectors = getattr(args, "caption_vectors", None)
-    data = DataConfig(str(path), args.layout, caption_vectors=vectors, split_seed=args.split_seed, **more)
+    data = DataConfig(
+        str(path),
+        args.layout,
+        caption_vectors=vectors,
+        split_seed=args.split_seed,
+        skip_missing=args.skip_missing,
+        **more,
+    )
     return open_configured(data)
 
 
@@ -132,23 +145,19 @@ def run_check(args: argparse.Namespace) -> int:
     with _progress() as update:
         report = check_data(source, progress=update)
     _print_report(report, console)
-    _say_unasked_vectors(source, report, console)
+    _say_unread_vectors(source, console)
     found = source.fingerprint(full=args.full_hash)
     kind = "every byte" if args.full_hash else "headers and sampled blocks"
     console.print(f"fingerprint: {found['hash']} ({kind})", highlight=False, soft_wrap=True)
     return 0 if report.usable else 2
 
 
-def _say_unasked_vectors(source: "DataSource", report: "CheckReport", console: Console) -> None:
-    """Say that the caption vectors of a table were left alone: nobody asked for them, and there are captions."""
-    from in2r.data.table import TableSource
-    from in2r.data.table_layout import find_layout
-
-    if isinstance(source, TableSource) and all(split.vector_dim is None for split in report.splits):
-        file = find_layout(source.path).caption_vectors
-        if file.is_file():
-            said = f"{file.name}: not looked at; --caption-vectors auto looks"
-            console.print(said, markup=False, highlight=False, soft_wrap=True)
+def _say_unread_vectors(source: "DataSource", console: Console) -> None:
+    """Say that the caption vectors of a table were not looked at: nobody asked for them, and there are captions."""
+    file = source.unread_vectors()
+    if file is not None:
+        said = f"{file.name}: not looked at; --caption-vectors auto looks"
+        console.print(said, markup=False, highlight=False, soft_wrap=True)
 
 
 def _print_report(report: "CheckReport", console: Console) -> None:
@@ -168,7 +177,7 @@ def _print_report(report: "CheckReport", console: Console) -> None:
         console.print(table)
     for fault in report.faults:
         console.print(f"{fault.level}: {fault}", markup=False, highlight=False, soft_wrap=True)
-    verdict = "usable" if report.usable else "not usable: mend the errors above"
+    verdict = "usable" if report.usable else "not usable: fix the errors above"
     console.print(f"{report.path}: {verdict}", markup=False, highlight=False, soft_wrap=True)
 
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
+from in2r.cli.paths import path_argument
+from in2r.cli.score import probability
 from in2r.cli.show import Terminal
 from in2r.errors import InputError
 from in2r.files import read_json
@@ -27,7 +29,7 @@ WORST = 10
 """pairs to show"""
 LEGEND = {
     "plain baseline": f"dev rSum: sum of six recalls on {SIZES['dev']} images, 0 to 600",
-    "IN²R": "first the warm-up on all pairs; in co-training, clean: what network A, B trusts",
+    "IN²R": "first the warm-up on all pairs; in the main phase, clean: what network A, B trusts",
 }
 DEMO = (
     # small enough for minutes on a CPU, where a second thread costs the small GRU more than it gives
@@ -42,9 +44,9 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     parser = subparsers.add_parser(
         "demo",
         help="do the whole job on drawn scenes with 40 %% mismatched captions, in minutes",
-        epilog="example: in2r demo --out demo   (called again, it goes on where it stopped)",
+        epilog="example: in2r demo --out demo   (the same command resumes it)",
     )
-    parser.add_argument("--out", type=Path, default=Path("demo"), metavar="FOLDER", help="default: demo")
+    parser.add_argument("--out", type=path_argument, default=Path("demo"), metavar="FOLDER", help="default: demo")
     parser.add_argument(
         "--images", type=int, default=SIZES["train"], metavar="N", help="training images; default: 1200"
     )
@@ -60,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
     console = Console()
     data, file = args.out / "data", args.out / "noise_0.4.npy"
     settings = [*DEMO, f"data.path={data}", f"noise.index={file}", f"train.epochs={args.epochs}"]
-    warmup = max(1, 7 * args.epochs // 10)  # a weak model has nothing to tell pairs apart by
+    warmup = max(1, 7 * args.epochs // 10)  # a weak model cannot tell pairs apart
     configs = {
         # the hardest negative, the field's usual choice, collapses on so many mismatches: the mean is the fair baseline
         "plain baseline": load_config("triplet", [*settings, "method.negatives=mean"]),
@@ -79,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
     console.print(_recalls(results), f"recalls in % among {SIZES['test']} test images; rSum counts R@5 too")
     if results["IN²R"]["protocol"]["selection"]["epoch"] <= warmup:
         console.print(
-            "IN²R: the epoch is one of the warm-up; on so few pairs co-training gained nothing", highlight=False
+            "IN²R: the epoch is one of the warm-up; on so few pairs the main phase gained nothing", highlight=False
         )
     console.print("")
     _pairs(console, args.out / "in2r", data, noise)
@@ -108,7 +110,7 @@ def _scenes(folder: Path, images: int, console: Console) -> None:
 def _noise(file: Path, data: Path) -> "NoiseIndex":
     """Mismatch 40 % of the captions, unless that was done before."""
     from in2r.data.noise import draw_noise, load_index, save_index
-    from in2r.data.pairs import open_data
+    from in2r.data.sources import open_data
 
     images = open_data(data).split("train").image_of_caption
     if not file.is_file():
@@ -117,7 +119,7 @@ def _noise(file: Path, data: Path) -> "NoiseIndex":
 
 
 def _train(path: Path, config: "RunConfig", console: Console) -> None:
-    """Train, go on, or find it done."""
+    """Train, resume, or find it finished."""
     from in2r.results import export_model
     from in2r.runs.folder import RunFolder
     from in2r.runs.identity import changed_settings
@@ -131,9 +133,9 @@ def _train(path: Path, config: "RunConfig", console: Console) -> None:
         else:
             changed = changed_settings(folder.info()["settings"], config)
             if changed:
-                raise InputError(f"{path}: begun with other settings: {', '.join(changed)}; choose another --out")
+                raise InputError(f"{path}: was started with other settings: {', '.join(changed)}; choose another --out")
             if len(folder.records()) == config.train.epochs:
-                console.print("was finished before: nothing is trained")
+                console.print("the run is finished already: nothing is trained")
             resume_run(path, terminal)
     finally:
         terminal.close()
@@ -162,13 +164,13 @@ def _pairs(console: Console, folder: Path, data: Path, noise: "NoiseIndex") -> N
     scores = score_run(folder)
     rate = read_json(scores.with_suffix(".json"))["estimated_noise_rate"]["mean"]
     moved = 1 - noise.clean.mean()
-    with scores.open(encoding="utf-8", newline="") as rows:
+    with scores.open(encoding="utf-8-sig", newline="") as rows:
         ranked = list(csv.DictReader(rows))
     wrong = [not noise.clean[int(row["pair"])] for row in ranked]
     table = Table("picture", "caption beside it", "clean", "mismatched")
     for row, truth in islice(zip(ranked, wrong, strict=True), WORST):
         table.add_row(
-            f"{row['image_id']}.png", row["caption"], f"{float(row['clean_prob']):.3f}", "yes" if truth else "no"
+            f"{row['image_id']}.png", row["caption"], probability(row["clean_prob"]), "yes" if truth else "no"
         )
     console.print(f"The {WORST} pairs that belong together least:")
     console.print(table)
@@ -177,9 +179,9 @@ def _pairs(console: Console, folder: Path, data: Path, noise: "NoiseIndex") -> N
         f"mismatched: {sum(wrong[:WORST])} of these {WORST}; {100 * sum(wrong[:first]) / first:.0f} % of the worst "
         f"{first:,} (as many as there are)",
         "(the truth is known, as we made it: it is shown here and used nowhere)",
-        f"noise rate found: {100 * rate:.1f} %, injected: {100 * moved:.1f} %",
+        f"noise rate found: {'not known' if rate is None else f'{100 * rate:.1f} %'}, injected: {100 * moved:.1f} %",
         f"every pair, worst first: {scores}",
         f"pictures: {data / 'pictures' / 'train'}",
-        f"search model: {folder / 'model'}   in Python: in2r.load('{folder / 'model'}')",
+        f"search model: {folder / 'model'}   in Python: in2r.load({str(folder / 'model')!r})",
     ):
         console.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -6,13 +6,15 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from in2r.cli.paths import path_argument
+
 EXAMPLES = """\
 examples:
   in2r eval runs/mine            the test split
   in2r eval runs/coco --folds 5  COCO 1K: the mean over five folds; else 5K
 
 Writes RUN/result_<split>[_5fold].json: rows A, B and ensemble, and the
-protocol they hold for.
+protocol under which they were measured.
 """
 RECALLS = {
     "i2t_r1": "i2t R@1",
@@ -31,11 +33,11 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     """Add the verb."""
     parser = subparsers.add_parser(
         "eval",
-        help="test the best validation checkpoint of a run",
+        help="test the best epoch of a run",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("folder", metavar="RUN", help="the run folder")
+    parser.add_argument("folder", type=path_argument, metavar="RUN", help="the run folder")
     parser.add_argument("--split", default="test", choices=("test", "dev"), help="default: test")
     parser.add_argument("--folds", type=int, default=1, metavar="N", help="mean over N folds (COCO 1K: 5); default: 1")
     parser.add_argument(
@@ -46,14 +48,17 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         "default: right where more than 5 %% of the images or captions have copies",
     )
     parser.add_argument("--device", help="auto, cpu, cuda, mps; default: the run's")
-    parser.add_argument("--force", action="store_true", help="go on although the data or the noise index have changed")
-    parser.add_argument("--unfinished", action="store_true", help="take the best epoch so far of an unfinished run")
+    parser.add_argument(
+        "--force", action="store_true", help="use the data although they or the noise index have changed"
+    )
+    parser.add_argument("--unfinished", action="store_true", help="use the best epoch so far of an unfinished run")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Evaluate and print the table."""
     from in2r.results import evaluate_run
+    from in2r.training.evaluation import failures
 
     result = evaluate_run(
         args.folder,
@@ -66,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
     )
     console = Console()
     console.print(result_table(result, RECALLS), "", result_table(result, RANKS), "")
-    for line in protocol_lines(result["protocol"]):
+    for line in [*failures(result["health"]), wrong_pairs(result), *protocol_lines(result["protocol"])]:
         console.print(line, markup=False, highlight=False, soft_wrap=True)
     return 0
 
@@ -86,6 +91,15 @@ def result_table(result: dict[str, Any], columns: dict[str, str]) -> Table:
     if columns is RECALLS:
         table.add_row("by chance", *(f"{result['chance'][column]:.1f}" for column in columns), style="dim")
     return table
+
+
+def wrong_pairs(result: dict[str, Any]) -> str:
+    """Say what a wrong pair of the split does to the figures, and how many look wrong where that is known."""
+    share, split = result["wrong_pairs"]["mean"], result["protocol"]["evaluated"]["split"]
+    found = "how many look wrong is not known (few, or the model cannot tell)"
+    if share is not None:
+        found = f"about {100 * share:.0f} % look wrong, so the true recalls are higher"
+    return f"a wrong pair of {split} counts against the model; {found}"
 
 
 def protocol_lines(protocol: dict[str, Any]) -> list[str]:
@@ -119,9 +133,9 @@ def duplicate_lines(found: dict[str, Any]) -> list[str]:
 
 
 def reservations(protocol: dict[str, Any]) -> list[str]:
-    """Say what the figures were forced in spite of."""
+    """Name the changes in spite of which the figures were made."""
     forced = protocol["forced"]
-    lines = [f"FORCED: changed since the run began: {change}" for change in forced["now"]]
+    lines = [f"FORCED: changed since the start of the run: {change}" for change in forced["now"]]
     lines += [f"FORCED: changed while it was trained: {change}" for change in forced["training"]]
     if not protocol["finished"]:
         lines.append(f"UNFINISHED: {protocol['epochs_done']} of {protocol['epochs']} epochs")

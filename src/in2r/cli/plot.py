@@ -3,9 +3,10 @@
 import argparse
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 
 from rich.console import Console
+
+from in2r.cli.paths import path_argument
 
 EXAMPLES = """\
 examples:
@@ -16,8 +17,8 @@ examples:
   in2r plot noise grids/table1 --group table1 --out noise.pdf
   in2r plot embeddings runs/mine runs/other --out spaces.png
 
-The ending of --out says what is written: .svg, .pdf or .png. A file of that
-name is replaced. Embeddings need the data the first time, the others never.
+The suffix of --out chooses the format: .svg, .pdf or .png. A file of that
+name is replaced. Only embeddings need the data, and only the first time.
 grids/sensitivity and grids/table1 are made by `in2r bench run` from the grids
 `sensitivity` and `table1_flickr30k` of the package.
 """
@@ -36,29 +37,29 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     source = "a run folder, or the record of a run (.json)"
 
     losses = _add(kinds, "losses", run_losses, "per-sample losses, the fitted components and the split")
-    losses.add_argument("source", metavar="RUN", help=source)
+    losses.add_argument("source", type=path_argument, metavar="RUN", help=source)
     losses.add_argument("--epoch", type=int, metavar="N", help="one epoch, from 1; default: all, as small panels")
-    losses.add_argument("--network", choices=("A", "B"), default="A", help="who judges; default: A")
+    losses.add_argument("--network", choices=("A", "B"), default="A", help="whose losses; default: A")
 
     curves = _add(kinds, "curves", run_curves, "training curves of one or several runs")
-    curves.add_argument("sources", metavar="RUN", nargs="+", help=source)
+    curves.add_argument("sources", type=path_argument, metavar="RUN", nargs="+", help=source)
 
     sensitivity = _add(kinds, "sensitivity", run_sensitivity, "rSum against the value of a setting")
-    sensitivity.add_argument("grid", metavar="GRID", help="the grid folder")
+    sensitivity.add_argument("grid", type=path_argument, metavar="GRID", help="the grid folder")
     sensitivity.add_argument(
         "--group", action="append", required=True, metavar="NAME", help="a group with one axis of numbers; repeatable"
     )
 
-    noise = _add(kinds, "noise", run_noise, "rSum against the noise ratio, one line a method")
-    noise.add_argument("grid", metavar="GRID", help="the grid folder")
+    noise = _add(kinds, "noise", run_noise, "rSum against the noise ratio, one line per method")
+    noise.add_argument("grid", type=path_argument, metavar="GRID", help="the grid folder")
     noise.add_argument("--group", required=True, metavar="NAME", help="a group with an axis that sets the ratio")
 
     embeddings = _add(kinds, "embeddings", run_embeddings, "t-SNE maps of two runs, with figures")
-    embeddings.add_argument("first", metavar="RUN_A", help="a run folder")
-    embeddings.add_argument("second", metavar="RUN_B", help="another one, on the same data")
+    embeddings.add_argument("first", type=path_argument, metavar="RUN_A", help="a run folder")
+    embeddings.add_argument("second", type=path_argument, metavar="RUN_B", help="another one, on the same data")
     embeddings.add_argument("--split", default="dev", choices=("dev", "test"), help="default: dev")
     embeddings.add_argument("--device", help="auto, cpu, cuda, mps; default: the run's")
-    embeddings.add_argument("--force", action="store_true", help="go on although the data have changed")
+    embeddings.add_argument("--force", action="store_true", help="use the data although they have changed")
 
 
 def _add(
@@ -68,7 +69,9 @@ def _add(
     summary: str,
 ) -> argparse.ArgumentParser:
     parser = kinds.add_parser(name, help=summary, description=f"Draw {summary}.")
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="FILE.svg, FILE.pdf or FILE.png")
+    parser.add_argument(
+        "--out", type=path_argument, required=True, metavar="FILE", help="FILE.svg, FILE.pdf or FILE.png"
+    )
     parser.set_defaults(run=_then_name(run))
     return parser
 
@@ -103,7 +106,7 @@ def run_curves(args: argparse.Namespace) -> None:
     with canvas(args.out) as figure:
         logs = [read_log(source) for source in args.sources]
         names = Counter(log.name for log in logs)
-        labels = [log.name if names[log.name] == 1 else path for log, path in zip(logs, args.sources, strict=True)]
+        labels = [log.name if names[log.name] == 1 else str(path) for log, path in zip(logs, args.sources, strict=True)]
         draw_curves(figure, logs, labels)
 
 

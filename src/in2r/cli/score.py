@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from in2r.cli.evaluate import reservations
+from in2r.cli.paths import path_argument
 from in2r.errors import InputError
 from in2r.files import read_json
 
@@ -18,10 +19,13 @@ BEST = 600
 WEAK = 0.25
 """share of the way from chance to the best rSum below which a model is too weak to judge pairs by"""
 EXAMPLES = """\
-example: in2r score runs/mine --top 50
+examples:
+  in2r score runs/mine --top 50
+  in2r score runs/mine --keep product_id,url --bom
 
-Writes RUN/scores.csv (every training pair with both networks' clean
-probability, the worst first) and RUN/scores.json (the estimated noise rate).
+Writes RUN/scores.csv (every training pair with its rank, the row of your
+table and both networks' clean probability, the worst first) and
+RUN/scores.json (the estimated noise rate).
 """
 
 
@@ -33,11 +37,17 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("folder", metavar="RUN", help="the run folder")
+    parser.add_argument("folder", type=path_argument, metavar="RUN", help="the run folder")
     parser.add_argument("--top", type=int, default=20, metavar="N", help="pairs to print; default: 20")
+    parser.add_argument("--keep", metavar="COLUMNS", help="columns of your pair table to copy, such as id,url")
+    parser.add_argument(
+        "--bom", action="store_true", help="start scores.csv with a mark by which spreadsheets read UTF-8"
+    )
     parser.add_argument("--device", help="auto, cpu, cuda, mps; default: the run's")
-    parser.add_argument("--force", action="store_true", help="go on although the data or the noise index have changed")
-    parser.add_argument("--unfinished", action="store_true", help="take the best epoch so far of an unfinished run")
+    parser.add_argument(
+        "--force", action="store_true", help="use the data although they or the noise index have changed"
+    )
+    parser.add_argument("--unfinished", action="store_true", help="use the best epoch so far of an unfinished run")
     parser.set_defaults(run=run)
 
 
@@ -47,7 +57,10 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(f"--top must be at least 0, got {args.top}")
     from in2r.results import score_run
 
-    file = score_run(args.folder, device=args.device, force=args.force, unfinished=args.unfinished)
+    keep = [name.strip() for name in args.keep.split(",")] if args.keep else []
+    file = score_run(
+        args.folder, keep=keep, bom=args.bom, device=args.device, force=args.force, unfinished=args.unfinished
+    )
     console = Console()
     if args.top:
         console.print(worst_pairs(file, args.top))
@@ -61,30 +74,29 @@ def run(args: argparse.Namespace) -> int:
 
 def noise_rate(summary: dict[str, Any]) -> list[str]:
     """Say the estimated noise rate, what it and the probabilities are worth, and what is known of injected noise."""
-    rate, networks, loss = summary["estimated_noise_rate"], summary["networks"], summary["loss"]
-    unrated = [name for name in networks if rate[name] == 0]
-    unsure = " and ".join(name for name, network in networks.items() if network["single_mode"])
+    rate, networks = summary["estimated_noise_rate"], summary["networks"]
     dev, chance = summary["dev_rsum"], summary["dev_rsum_by_chance"]
-    weak = dev - chance < WEAK * (BEST - chance)
-    if len(unrated) == len(networks):
-        rated = "not known: the model is too weak to tell" if weak else "near 0, as far as this model can tell"
-        lines = [f"noise rate: {rated} (the pairs' losses form one group)"]
+    if rate["mean"] is None:
+        lines = [
+            "noise rate: not known: the losses do not show a group of mismatched pairs (there are few of them, or the "
+            "model cannot tell them apart)"
+        ]
     else:
         shown = ", ".join(
-            f"{name} {'not known' if name in unrated else f'{100 * rate[name]:.1f} %'}" for name in networks
+            f"{name} {'not known' if rate[name] is None else f'{100 * rate[name]:.1f} %'}" for name in networks
         )
-        known = [rate[name] for name in networks if name not in unrated]
-        mean = 100 * sum(known) / len(known)
+        mean = 100 * rate["mean"]
         lines = [f"estimated noise rate: {mean:.1f} % of {summary['pairs']:,} pairs (network {shown})"]
+    unsure = " and ".join(name for name, network in networks.items() if network["single_mode"])
     if unsure:
-        lines.append(f"clean probabilities of network {unsure}: the {loss} losses form one group; trust only the order")
-    if weak:
+        lines.append(f"clean probabilities of network {unsure}: not known; the pairs' order is that of their losses")
+    if dev - chance < WEAK * (BEST - chance):
         lines.append(
             f"WEAK MODEL: dev rSum {dev:.1f} (by chance {chance:.1f}, at most {BEST}): take all this as a hint"
         )
     measured = summary["measurement_only"]
-    if measured is not None and "auroc_clean_prob" in measured:
-        lines.append(f"against the injected noise: AUROC {measured['auroc_clean_prob']:.3f} (by chance 0.5)")
+    if measured is not None and "auroc_order" in measured:
+        lines.append(f"order of the pairs against the injected noise: AUROC {measured['auroc_order']:.3f} (chance 0.5)")
     return lines
 
 
@@ -94,9 +106,17 @@ def worst_pairs(file: Path, top: int) -> Table:
     widest = {"place": 14, "image": 16, "caption": None}  # what a terminal of 80 columns has room for
     for heading in ("place", "image", "clean\nprob.", "A", "B", "caption"):
         table.add_column(heading, overflow="fold", no_wrap=heading not in widest, max_width=widest.get(heading))
-    with file.open(encoding="utf-8", newline="") as rows:
+    with file.open(encoding="utf-8-sig", newline="") as rows:
         for row in islice(csv.DictReader(rows), top):
-            shown = [f"{float(row[name]):.3f}" for name in ("clean_prob", "clean_prob_A", "clean_prob_B")]
+            shown = [probability(row[name]) for name in ("clean_prob", "clean_prob_A", "clean_prob_B")]
             # Text: no markup
             table.add_row(Text(row["place"]), Text(row["image_id"]), *shown, Text(row["caption"]))
     return table
+
+
+def probability(text: str) -> str:
+    """Return a clean probability of scores.csv as a column of a table shows it."""
+    if text == "":
+        return "not known"
+    value = float(text)
+    return "<0.001" if value < 0.001 else ">0.999" if value > 0.999 else f"{value:.3f}"

@@ -18,6 +18,8 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+from in2r.errors import command_line
+
 if TYPE_CHECKING:
     from in2r.runs.folder import RunFolder
     from in2r.training.plan import Plan
@@ -53,7 +55,7 @@ class Terminal:
         self._took: dict[str, list[float]] = {}
         self._progress: Progress | None = None
         self._task: TaskID | None = None
-        self.begun = False
+        self.started = False
         """whether an epoch was"""
         self._epochs = self._steps = self._per_epoch = 0
         self._first: float | None = None
@@ -76,13 +78,13 @@ class Terminal:
         self.console.print(table)
 
     def epoch(self, epoch: int, epochs: int, phase: str, steps: int, done: int) -> None:
-        """Open the bar of an epoch; first say where a run is resumed."""
+        """Open the bar of an epoch; first name the place where a run is resumed."""
         self.close()
         self._epochs, self._per_epoch = epochs, steps
-        if not self.begun and (epoch or done):
+        if not self.started and (epoch or done):
             step = f", step {done:,} of {steps:,}" if done else ""
             self.console.print(f"resumed at epoch {epoch + 1}{step}", highlight=False)
-        self.begun = True
+        self.started = True
         if not self.console.is_terminal:
             return
         columns = (
@@ -115,7 +117,7 @@ class Terminal:
         one_group = bool(shares) and set(shares) == {"all"}
         parts = [f"epoch {record['epoch']:>3}/{self._epochs}  {record['phase']:<8} dev rSum {rsum:6.1f}"]
         if one_group:
-            parts.append("the pairs form one group")
+            parts.append("no group of mismatched pairs")
         elif shares:
             parts.append(f"clean {'/'.join(shares)}{_judged_by(record)}")
         parts.append(f"{record['seconds']:.0f} s{self._left(record)}")
@@ -149,9 +151,14 @@ class Terminal:
 
 
 def print_done(console: Console, folder: "RunFolder", setup: "Setup") -> None:
-    """Say where the model of a trained run is, and how it is tested, where there is something to test it on."""
-    test = f"   test it: in2r eval {folder.path}" if "test" in setup.source.split_names else ""
+    """Say where the model of a trained run is, how it is tested, and whether the last epoch ended badly."""
+    has_test = "test" in setup.source.split_names
+    test = f"   test it: {command_line('in2r', 'eval', folder.path)}" if has_test else ""
     console.print(f"model: {folder.model}{test}", markup=False, highlight=False, soft_wrap=True)
+    from in2r.training.evaluation import failures
+
+    for line in failures(folder.records()[-1]):
+        console.print(f"the last epoch: {line}", markup=False, highlight=False, soft_wrap=True)
 
 
 def _clean(record: dict[str, Any], name: str) -> str:
@@ -161,7 +168,7 @@ def _clean(record: dict[str, Any], name: str) -> str:
 
 
 def _judged_by(record: dict[str, Any]) -> str:
-    """Name the losses that made the partitions, which may be chosen anew in every epoch."""
+    """Name the losses that made the partitions; they may differ from epoch to epoch."""
     losses = dict.fromkeys(fitted["loss"] for fitted in record.get("mixture", {}).values() if fitted)
     return f" by {'/'.join(losses)}" if losses else ""
 

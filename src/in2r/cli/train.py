@@ -1,10 +1,11 @@
-"""`in2r train`: begin a run."""
+"""`in2r train`: start a run."""
 
 import argparse
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from in2r.cli.paths import name_or_path, path_argument
 from in2r.cli.settings import add_settings
 from in2r.cli.show import Terminal, print_done
 
@@ -19,8 +20,8 @@ examples:
   in2r train my.yaml --out runs/mine
 
 Settings: a preset or a YAML file, then key=value. `in2r config show in2r`
-lists every key with its reason. Afterwards: `in2r eval RUN` tests the best
-validation checkpoint, `in2r score RUN` lists the worst pairs.
+lists every key with its reason. Afterwards `in2r eval RUN` tests the best
+epoch, and `in2r score RUN` lists the worst pairs.
 """
 
 
@@ -33,8 +34,13 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_settings(parser)
-    parser.add_argument("--method", metavar="METHOD", help="another method: a name, or file.py:Class, one of your own")
-    parser.add_argument("--out", required=True, metavar="RUN", help="the run folder to make")
+    parser.add_argument(
+        "--method",
+        type=name_or_path,
+        metavar="METHOD",
+        help="another method: a name, or file.py:Class for one of your own",
+    )
+    parser.add_argument("--out", type=path_argument, required=True, metavar="RUN", help="the run folder to make")
     parser.set_defaults(run=run)
 
 
@@ -48,11 +54,11 @@ def run(args: argparse.Namespace) -> int:
     chosen = [] if args.method is None else [f"method.name={args.method}"]
     config = load_config(args.settings, [*args.overrides, *chosen])
     terminal = Terminal(console)
-    console.print("reading the data, timing a few steps ...", highlight=False)
+    console.print("reading the data ...", highlight=False)
 
     def show(plan: "Plan") -> None:
         terminal.plan(plan)
-        for line in remarks(plan, config):
+        for line in remarks(config):
             console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     try:
@@ -65,8 +71,8 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def remarks(plan: "Plan", config: "RunConfig") -> list[str]:
-    """Say what makes a run on a CPU slower than it must be."""
+def remarks(config: "RunConfig") -> list[str]:
+    """Name the settings that make a run on a CPU slower."""
     from in2r.device import resolve_device
 
     if resolve_device(config.train.device).type != "cpu":
