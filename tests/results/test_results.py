@@ -4,7 +4,9 @@ import csv
 import errno
 import json
 import logging
+import re
 import shutil
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -15,15 +17,20 @@ import torch
 
 import in2r
 from in2r.errors import InputError
+from in2r.losses import triplet_loss
+from in2r.methods import Seen
 from in2r.metrics import Copies, auroc, recall_at_k
-from in2r.results import evaluate, evaluate_run, export_model, score_run, scores
+from in2r.models.encode import evaluating
+from in2r.results import evaluate, evaluate_run, export_model, judged, load_best, score_run, scores
 from in2r.runs.checkpoints import checkpoints
 from in2r.runs.folder import RunFolder
+from in2r.seeds import torch_generator
 from in2r.tensors import load_tensors, save_tensors
 from in2r.training.setup import Setup
 from in2r.training.train import reopen
 from tiny_run import IMAGES, make_data, make_noise, train
 
+COLOURS = ("red", "blue", "green")
 OWN = np.repeat(np.arange(IMAGES["test"]), 5)
 
 
@@ -170,7 +177,7 @@ def test_other_features_are_refused_unless_forced(data: Path, tmp_path: Path) ->
     first = evaluate_run(run)
     np.save(mine / "test_ims.npy", np.load(mine / "test_ims.npy")[::-1])
     for call in (evaluate_run, score_run):
-        with pytest.raises(InputError, match="changed since the run began"):
+        with pytest.raises(InputError, match="changed since the start of the run"):
             call(run)
     forced = evaluate_run(run, force=True)
     assert forced["protocol"]["data"]["same_as_in_training"] is False
@@ -185,7 +192,7 @@ def test_an_unfinished_run_is_refused_unless_asked_for(run: Path) -> None:
     log.write_text(log.read_text().splitlines(keepends=True)[0])
     checkpoints(run / "checkpoints")[-1].unlink()
     for call in (evaluate_run, score_run):
-        with pytest.raises(InputError, match=r"run: unfinished \(1 of 2 epochs\); `in2r resume .*run` goes on"):
+        with pytest.raises(InputError, match=r"run: unfinished \(1 of 2 epochs\); `in2r resume .*run` resumes it"):
             call(run)
     protocol = evaluate_run(run, unfinished=True)["protocol"]
     assert (protocol["finished"], protocol["epochs_done"]) == (False, 1)
@@ -222,7 +229,7 @@ def test_collapsed_embeddings_are_flagged(run: Path, caplog: pytest.LogCaptureFi
 def test_weights_of_another_size_are_refused(run: Path) -> None:
     config = (run / "config.yaml").read_text()
     (run / "config.yaml").write_text(config.replace("dim: 8", "dim: 4", 1))
-    with pytest.raises(InputError, match=r"began: setting model\.dim \(8, now 4\)"):
+    with pytest.raises(InputError, match=r"start of the run: setting model\.dim \(8, now 4\)"):
         evaluate_run(run)
     with pytest.raises(InputError, match=r"best\.safetensors: weights of network A do not fit"):
         evaluate_run(run, force=True)
@@ -252,12 +259,158 @@ def test_scores_list_every_pair_worst_first(triplet_run: Path, data: Path, noise
         pair = int(row["pair"])
         assert row["caption"] == captions[pair]
         assert row["place"] == f"train_caps.txt line {pair + 1}"
+        assert int(row["row"]) == pair
         assert row["image_id"] == f"train:{given[pair]}"  # the image it was trained with, right or wrong
+        # sixty pairs teach too little for a probability: none is made up
+        assert row["clean_prob"] == row["clean_prob_A"] == row["clean_prob_B"] == ""
+    keys = [float(row["loss_triplet-mean_A"]) + float(row["loss_triplet-mean_B"]) for row in rows]
+    assert all(a >= b - 1e-5 for a, b in pairwise(keys))
+
+
+def two_groups(*noisy: int, of: int = 60) -> Seen:
+    """Return losses of so many pairs of which the given ones lie where mismatched pairs do."""
+    losses = torch.linspace(0, 0.2, of)
+    losses[list(noisy)] += 2
+    return Seen({"sce": losses, "triplet-mean": losses}, dict.fromkeys(("sce", "triplet-mean"), losses[[*noisy]]))
+
+
+def test_a_rank_and_a_percentile_say_how_suspicious_a_pair_is(triplet_run: Path) -> None:
+    rows = read_scores(score_run(triplet_run))
+    assert [int(row["rank"]) for row in rows] == list(range(1, 61))
+    assert [float(row["percentile"]) for row in rows] == pytest.approx([100 * rank / 60 for rank in range(1, 61)], 1e-5)
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl", "parquet"])
+def test_scores_join_the_users_table(kind: str, tmp_path: Path) -> None:
+    """By the row number, and by a column of the user's own; captions hold line ends, quotes and separators."""
+    rng = np.random.default_rng(0)
+    ends = ("", "\r\n")
+    captions = [f'a "{COLOURS[n % 3]}" thing,\nno {n};\tand\r{n % 5}{ends[n % 2]}' for n in range(48)]
+    table = {
+        "key": [f"k{(7 * number) % 48}, {number}" for number in range(48)],
+        "image": [str((5 * number) % 24) for number in range(48)],
+        "caption": captions,
+        "split": [("train", "train", "dev", "test")[((5 * number) % 24) % 4] for number in range(48)],
+    }
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    np.save(folder / "images.npy", rng.standard_normal((24, 2, 6)).astype(np.float32))
+    write_pairs(folder / f"pairs.{kind}", table)
+    run = train(tmp_path / "run", folder, "sce", words=True).path
+    file = score_run(run, keep=["key"], bom=True)
+    assert file.read_bytes().startswith(b"\xef\xbb\xbfrank,percentile,pair,row,image_id,")
+    with file.open(encoding="utf-8-sig", newline="") as opened:
+        rows = list(csv.DictReader(opened))
+    trained = [number for number in range(48) if table["split"][number] == "train"]
+    assert sorted(int(row["row"]) for row in rows) == trained
+    for row in rows:
+        number = int(row["row"])
+        assert row["key"] == table["key"][number]
+        assert row["caption"] == table["caption"][number].strip()
+        assert row["image_id"] == table["image"][number]
+    with pytest.raises(InputError, match=rf"pairs\.{kind}.*no column 'id'; found 'key', 'image', 'caption', 'split'"):
+        score_run(run, keep=["id"])
+    assert not read_scores(score_run(run))[0].keys() & {"key"}
+
+
+def write_pairs(file: Path, table: dict[str, list[str]]) -> None:
+    if file.suffix == ".parquet":
+        pyarrow = pytest.importorskip("pyarrow")
+        pytest.importorskip("pyarrow.parquet").write_table(pyarrow.table(table), file)
+    elif file.suffix == ".jsonl":
+        rows = [dict(zip(table, values, strict=True)) for values in zip(*table.values(), strict=True)]
+        file.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    else:
+        with file.open("w", encoding="utf-8", newline="") as opened:
+            writer = csv.writer(opened, delimiter="\t" if file.suffix == ".tsv" else ",", quoting=csv.QUOTE_ALL)
+            writer.writerow(table)
+            writer.writerows(zip(*table.values(), strict=True))
+
+
+def test_columns_that_cannot_be_kept_are_refused_before_anything_is_computed(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(judged, "observe_pairs", lambda *_: pytest.fail("scored for nothing"))
+    with pytest.raises(InputError, match=r"--keep clean_prob: scores\.csv has a column of that name itself; rename it"):
+        score_run(run, keep=["url", "clean_prob"])
+    with pytest.raises(InputError, match=r"data: a precomp folder has no column 'url'; only a pair table has columns"):
+        score_run(run, keep=["url"])
+
+
+def test_probabilities_are_readable_and_keep_their_order(triplet_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As fitted they go down to 1e-33; written are six decimals, none 0 or 1, and the rank keeps the order."""
+    monkeypatch.setattr(judged, "observe_pairs", lambda *_: two_groups(*range(30)))
+    rows = read_scores(score_run(triplet_run))
+    for name in ("clean_prob", "clean_prob_A", "clean_prob_B"):
+        assert all(re.fullmatch(r"0\.\d{6}", row[name]) and 0 < float(row[name]) < 1 for row in rows)
+        values = [float(row[name]) for row in rows]
+        assert values == sorted(values)
+    assert rows[0]["clean_prob"] == "0.000001"
+    assert rows[-1]["clean_prob"] == "0.999999"
+    assert [int(row["pair"]) for row in rows] == [*range(29, -1, -1), *range(59, 29, -1)]
+
+
+def test_known_probabilities_order_the_pairs(triplet_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    losses = iter([two_groups(*range(10, 30)), two_groups(*range(20, 40))])
+    monkeypatch.setattr(judged, "observe_pairs", lambda *_, **__: next(losses))
+    rows = read_scores(score_run(triplet_run))
+    for row in rows:
         mean = (float(row["clean_prob_A"]) + float(row["clean_prob_B"])) / 2
-        assert float(row["clean_prob"]) == pytest.approx(mean, rel=1e-4, abs=1e-6)
-    keys = [(float(row["clean_prob"]), -float(row["loss_sce_A"]) - float(row["loss_sce_B"])) for row in rows]
-    assert all(a[0] <= b[0] for a, b in pairwise(keys))
-    assert all(a[1] <= b[1] + 1e-3 for a, b in pairwise(keys) if a[0] == b[0])
+        assert float(row["clean_prob"]) == pytest.approx(mean, abs=2e-6)
+    assert {int(row["pair"]) for row in rows[:10]} == set(range(20, 30))
+    assert {int(row["pair"]) for row in rows[10:30]} == {*range(10, 20), *range(30, 40)}
+    rate = json.loads((triplet_run / "scores.json").read_text())["estimated_noise_rate"]
+    assert rate == {name: pytest.approx(1 / 3, abs=0.01) for name in ("A", "B", "mean")}
+
+
+def test_a_network_that_shows_no_group_of_mismatched_pairs_has_no_say(
+    triplet_run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unsure = two_groups(*range(20))
+    unsure = replace(unsure, mismatched={name: values + 9 for name, values in unsure.mismatched.items()})
+    losses = iter([unsure, two_groups(*range(20, 40))])
+    monkeypatch.setattr(judged, "observe_pairs", lambda *_, **__: next(losses))
+    rows = read_scores(score_run(triplet_run))
+    assert all(row["clean_prob_A"] == "" and row["clean_prob"] == row["clean_prob_B"] != "" for row in rows)
+    assert {int(row["pair"]) for row in rows[:20]} == set(range(20, 40))
+    summary = json.loads((triplet_run / "scores.json").read_text())
+    assert summary["estimated_noise_rate"]["A"] is None
+    assert summary["estimated_noise_rate"]["mean"] == summary["estimated_noise_rate"]["B"] > 0.3
+    assert [summary["networks"][name]["single_mode"] for name in "AB"] == [1, 0]
+    assert summary["networks"]["A"]["mean_clean_prob"] is None
+
+
+@pytest.mark.parametrize(("known", "share"), [((True, True), 0.4), ((True, False), None), ((False, False), None)])
+def test_wrong_pairs_of_the_tested_split_are_counted_where_both_networks_see_them(
+    run: Path, monkeypatch: pytest.MonkeyPatch, known: tuple[bool, bool], share: float | None
+) -> None:
+    before = evaluate_run(run)
+    assert before["wrong_pairs"] == {"A": None, "B": None, "mean": None}  # sixty pairs teach too little
+    found = two_groups(*range(20), of=len(OWN))
+    none = replace(found, mismatched={name: values + 9 for name, values in found.mismatched.items()})
+    losses = iter([found if network else none for network in known])
+    monkeypatch.setattr(judged, "observe_pairs", lambda *_, **__: next(losses))
+    result = evaluate_run(run)
+    assert result["rows"] == before["rows"]
+    wrong = result["wrong_pairs"]
+    assert [wrong["A"] is not None, wrong["B"] is not None] == [*known]
+    assert wrong["mean"] == (None if share is None else pytest.approx(share, abs=0.01))
+    assert json.loads((run / "result_test.json").read_text())["wrong_pairs"] == wrong
+
+
+def test_the_pairs_of_a_split_are_judged_by_their_own_losses(triplet_run: Path) -> None:
+    """By a plain loop: one batch of 50 test pairs, in the order that scoring draws."""
+    setup = reopen(RunFolder(triplet_run))
+    best, test = load_best(RunFolder(triplet_run), setup), setup.split("test")
+    found = judged.judge_split(setup, best, test, torch.as_tensor(OWN))["A"]
+    with evaluating(best.backbones["A"]):
+        v = best.backbones["A"].encode_images(torch.as_tensor(test.images.array[OWN]).float(), None).vector
+        u = best.backbones["A"].encode_texts(torch.as_tensor(np.array(test.caption_vectors.array)).float(), None).vector  # type: ignore
+    size = setup.config.partition.batch_size
+    order = torch.randperm(len(OWN), generator=torch_generator(setup.config.train.seed, "scoring order"))
+    first = order[:size]
+    wanted = triplet_loss(v[first] @ u[first].T, negatives="mean", reduction="none")
+    assert torch.allclose(found.losses["triplet-mean"][first], wanted, atol=1e-5)
 
 
 def test_truth_is_measured_beside_the_scores(triplet_run: Path, noise: Path) -> None:
@@ -270,8 +423,9 @@ def test_truth_is_measured_beside_the_scores(triplet_run: Path, noise: Path) -> 
         assert summary["measurement_only"][network]["auroc_sce"] == pytest.approx(auroc(-losses, clean), abs=5e-3)
     truth = {"clean", "moved", "true", "original", "label"}
     assert not truth & set(rows[0])
-    rate = summary["estimated_noise_rate"]
-    assert rate["mean"] == pytest.approx((rate["A"] + rate["B"]) / 2)
+    assert summary["estimated_noise_rate"] == {"A": None, "B": None, "mean": None}
+    own = np.array([pair // 5 for pair in range(60)]) == np.load(noise)
+    assert summary["measurement_only"]["auroc_order"] == auroc(np.argsort(pairs), own)
 
 
 def test_scores_do_not_depend_on_what_the_captions_were(
@@ -294,7 +448,7 @@ def test_a_folder_that_cannot_be_written_is_refused_before_anything_is_computed(
     def read_only(**_: Any) -> None:
         raise OSError(errno.EROFS, "Read-only file system")
 
-    for module, name in ((evaluate, "evaluate_split"), (scores, "observe_pairs")):
+    for module, name in ((evaluate, "evaluate_split"), (judged, "observe_pairs")):
         monkeypatch.setattr(module, name, lambda *_, name=name: pytest.fail(f"{name} for nothing"))
     monkeypatch.setattr("in2r.files.tempfile.TemporaryFile", read_only)  # root may write everywhere
     for call in (evaluate_run, score_run):

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from in2r.data.features import Features
 from in2r.errors import InputError
-from in2r.methods import Division, Net, PartitionConfig
+from in2r.methods import Division, Net, PartitionConfig, Seen
 from in2r.methods.in2r import In2r, In2rConfig
 from in2r.methods.judging import PairLosses, judge_pairs
 from in2r.models.base import Backbone, Items
@@ -51,7 +51,7 @@ class Interacting(Plain):
 
 def observed(
     data: TrainingData, size: int = 128, seed: int = 0, backbone: type[Backbone] = Plain, net: Net | None = None
-) -> dict[str, Tensor]:
+) -> Seen:
     config = load_config(None, partition={"batch_size": size}, train={"seed": seed})
     return observe_pairs(METHOD.observe, net or Net(backbone(), torch.nn.Module()), data, config)
 
@@ -76,6 +76,12 @@ def tiny(images: int = 10, captions: int = 23, pairs: Tensor | None = None, same
     )
 
 
+def similarity(data: TrainingData, images: Tensor, texts: Tensor) -> Tensor:
+    """Return S of the images of some pairs and the captions of others."""
+    v = Plain().encode_images(torch.as_tensor(data.images.array[data.image_of_pair[images]])).vector
+    return v @ Plain().encode_texts(torch.as_tensor(data.texts.array[texts])).vector.T  # type: ignore[union-attr]
+
+
 def by_loops(data: TrainingData, size: int, seed: int) -> dict[str, list[float]]:
     """Score each pair on its own, among the mates that the fixed order gives it."""
     pairs = data.pairs.tolist()
@@ -84,10 +90,8 @@ def by_loops(data: TrainingData, size: int, seed: int) -> dict[str, list[float]]
     filled = order + order[: -len(order) % size]
     result: dict[str, list[float]] = {"sce": [0.0] * len(pairs), "triplet-mean": [0.0] * len(pairs)}
     for start in range(0, len(filled), size):
-        mates = [pairs[place] for place in filled[start : start + size]]
-        v = Plain().encode_images(torch.as_tensor(data.images.array[data.image_of_pair[mates]])).vector
-        u = Plain().encode_texts(torch.as_tensor(data.texts.array[mates])).vector  # type: ignore[union-attr]
-        for name, losses in LOSSES(v @ u.T).items():
+        mates = torch.tensor([pairs[place] for place in filled[start : start + size]])
+        for name, losses in LOSSES(similarity(data, mates, mates)).items():
             for row, place in enumerate(filled[start : start + size]):
                 if start + row < len(order):
                     result[name][place] = float(losses[row])
@@ -104,6 +108,44 @@ def test_losses_equal_those_of_a_plain_loop(size: int, pairs: Tensor | None, bac
         assert found[name].tolist() == pytest.approx(wanted, rel=1e-5, abs=1e-6)
 
 
+def test_mismatched_pairs_meet_the_captions_of_another_batch() -> None:
+    """By a plain loop: each image among the captions of the batch before, whose image it never is."""
+    data = tiny(images=24, captions=24)
+    found = observed(data, 8, 3).mismatched
+    order = torch.randperm(24, generator=torch_generator(3, "scoring order"))
+    wanted: dict[str, list[float]] = {"sce": [], "triplet-mean": []}
+    for number in range(3):
+        mine, others = order[8 * number :][:8], torch.roll(order, 8)[8 * number :][:8]
+        assert not set(mine.tolist()) & set(others.tolist())
+        for name, losses in LOSSES(similarity(data, mine, others)).items():
+            wanted[name] += losses.tolist()
+    assert found.keys() == wanted.keys()
+    for name, values in wanted.items():
+        assert found[name].tolist() == pytest.approx(values, rel=1e-5, abs=1e-6)
+
+
+def test_a_single_batch_is_mismatched_within_itself() -> None:
+    seen = observed(tiny(images=9, captions=9), 20)
+    data = tiny(images=9, captions=9)
+    order = torch.randperm(9, generator=torch_generator(0, "scoring order"))
+    wanted = LOSSES(similarity(data, order, order.roll(1)))["sce"]
+    assert torch.allclose(seen.mismatched["sce"], wanted, atol=1e-5)
+    assert not torch.allclose(seen.mismatched["sce"], seen["sce"][order], atol=1e-2)
+
+
+@pytest.mark.parametrize("backbone", [Plain, Interacting])
+def test_the_first_batches_are_enough_to_see_what_a_mismatch_looks_like(
+    backbone: type[Backbone], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """41 pairs in batches of 4, two of them at a time: the first eight pairs, each among the other four's captions."""
+    monkeypatch.setattr("in2r.training.division.CHUNK", 2)
+    data = tiny(images=41, captions=41)
+    order = torch.randperm(41, generator=torch_generator(0, "scoring order"))
+    one, other = order[:4], order[4:8]
+    wanted = [LOSSES(similarity(data, *pair))["triplet-mean"] for pair in ((one, other), (other, one))]
+    assert torch.allclose(observed(data, 4, backbone=backbone).mismatched["triplet-mean"], torch.cat(wanted), atol=1e-5)
+
+
 def test_many_batches_go_through_the_encoder_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     data = tiny(captions=41)
     whole = observed(data, 4)
@@ -112,20 +154,25 @@ def test_many_batches_go_through_the_encoder_in_chunks(monkeypatch: pytest.Monke
     assert torch.equal(whole["sce"], observed(data, 4, backbone=Interacting)["sce"])
 
 
-def test_what_a_look_at_all_pairs_costs_is_counted() -> None:
-    """41 pairs in batches of 4 fill eleven: 10 images once, 44 captions; 16 similarities in each batch."""
+@pytest.mark.parametrize(("at_once", "mismatched"), [(16, 11), (2, 2)])
+def test_what_a_look_at_all_pairs_costs_is_counted(
+    at_once: int, mismatched: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """41 pairs in batches of 4 fill eleven: 10 images once, 44 captions; 16 similarities in each, and mismatched."""
+    monkeypatch.setattr("in2r.training.division.CHUNK", at_once)
     net = Net(Plain(), torch.nn.Module())
     observed(tiny(captions=41), 4, net=net)
     assert net.cost.record() == {
-        "encoded": 0, "encoded_without_gradient": 10 + 44, "scored": 0, "scored_without_gradient": 11 * 16,
-        "steps": 0, "passes": 1,
+        "encoded": 0, "encoded_without_gradient": 10 + 44, "scored": 0,
+        "scored_without_gradient": (11 + mismatched) * 16, "steps": 0, "passes": 1,
     }  # fmt: skip
 
 
 def test_every_loss_is_taken_among_equally_many() -> None:
     """Equal pairs have equal losses: also those of the last batch, which would be smaller."""
     data = tiny(same=True)
-    for values in observed(data, 5).values():
+    seen = observed(data, 5)
+    for values in [*seen.columns.values(), *seen.mismatched.values()]:
         assert float(values.max() - values.min()) < 1e-5
 
 
@@ -167,8 +214,13 @@ def test_a_loss_that_is_not_finite_names_its_pair() -> None:
 TWO = torch.cat([torch.linspace(0.0, 0.2, 60), torch.linspace(2.0, 2.2, 40)])
 
 
+def believed(losses: dict[str, Tensor]) -> Seen:
+    """Return losses whose higher group is that of pairs that are mismatched on purpose."""
+    return Seen(losses, {name: values[values >= values.max() / 2] for name, values in losses.items()})
+
+
 def divided(losses: Tensor, pairs: Tensor, total: int, config: PartitionConfig) -> Division:
-    return judge_pairs({"sce": losses}, "sce", 0.6, config).divide(pairs, total, config, "A")
+    return judge_pairs(believed({"sce": losses}), "sce", 0.6, config).divide(pairs, total, config, "A")
 
 
 def clean(division: Division) -> Tensor:
@@ -184,10 +236,6 @@ def test_two_groups_are_told_apart_and_spread_over_all_pairs() -> None:
     assert (made.sets[::2] == -1).all()
     assert not made.columns["clean_prob"][::2].any()
     assert made.figures["clean_fraction"] == pytest.approx(0.6)
-    judged = judge_pairs({"sce": TWO, "x": TWO[:1].expand(100)}, "sce", 0.6, PartitionConfig())
-    assert (judged.loss, judged.noise_rates) == ("sce", {"sce": pytest.approx(0.4, abs=0.01), "x": 0})
-    figures = judged.divide(pairs, 201, PartitionConfig(), "A").figures
-    assert figures["estimated_noise_rate_sce"] == judged.noise_rates["sce"]
     assert made.figures["single_mode"] == 0
 
 
@@ -229,7 +277,8 @@ def test_nothing_above_the_threshold_trusts_the_lowest_losses() -> None:
     assert made.figures["clean_set_was_empty"] == 1
     assert int(clean(made).sum()) == 3  # one in a hundred
     assert float(losses[clean(made)].max()) <= float(losses[~clean(made)].min())
-    few = divided(torch.tensor([3.0, 1.0, 2.0]), torch.arange(3), 3, PartitionConfig(threshold=1.0))
+    config = PartitionConfig(threshold=1.0, single_mode="split")
+    few = divided(torch.tensor([3.0, 1.0, 2.0]), torch.arange(3), 3, config)
     assert clean(few).tolist() == [False, True, True]
     assert few.columns["elite"].sum() > 0
 
@@ -272,7 +321,7 @@ def test_auto_believes_the_sce_loss_where_it_calls_many_pairs_noisy(noisy: int, 
     config = PartitionConfig(threshold=0.4)
 
     def judged(loss: str, sce_from: float) -> str:
-        made = judge_pairs(losses, loss, sce_from, config)
+        made = judge_pairs(believed(losses), loss, sce_from, config)
         assert made.divide(torch.arange(400), 400, config, "A").mixture["loss"] == made.loss
         return made.loss
 
@@ -285,8 +334,8 @@ def test_auto_says_what_it_took_and_both_networks_decide_for_themselves(
 ) -> None:
     judged = iter([20, 50])  # by A, by B
 
-    def losses(*_: object) -> dict[str, torch.Tensor]:
-        return {"sce": two_groups(next(judged), 60), "triplet-mean": two_groups(20, 60)}
+    def losses(*_: object) -> Seen:
+        return believed({"sce": two_groups(next(judged), 60), "triplet-mean": two_groups(20, 60)})
 
     monkeypatch.setattr("in2r.training.division.observe_pairs", losses)
     last = run(tmp_path / "run", data, f"noise.index={noise}", "method.partition_loss=auto")[-1]
@@ -304,14 +353,14 @@ def test_pairs_are_scored_whole_where_training_scored_them_augmented(data: Path,
     assert score_run(tmp_path / "run", force=True).read_bytes() == scores
 
 
-def test_a_threshold_that_trusts_nothing_is_said_and_the_run_goes_on(
+def test_a_threshold_that_trusts_nothing_is_logged_and_the_run_continues(
     data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     last = run(tmp_path / "run", data, "partition.threshold=1.0")[-1]
     told = [record.getMessage() for record in caplog.records if "threshold" in record.getMessage()]
     assert told == [
         "epoch 2, network A and B: no two pairs above partition.threshold=1; the lowest losses count as clean "
-        "(said once)"
+        "(logged once)"
     ]
     assert last["clean_set_was_empty_A"] == 1
     assert last["steps"] == {"A": 1, "B": 1}
@@ -325,11 +374,12 @@ def test_a_threshold_that_suspects_nothing_leaves_steps_unrectified(data: Path, 
     assert "loss_rect_A" not in last
 
 
-def test_one_group_goes_on_with_the_warm_up_loss_on_all_pairs(
+def test_one_group_trains_with_the_warm_up_loss_on_all_pairs(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     losses = torch.as_tensor(np.random.default_rng(0).standard_normal(60), dtype=torch.float32)
-    monkeypatch.setattr("in2r.training.division.observe_pairs", lambda *_: {"sce": losses, "triplet-mean": losses})
+    seen = believed({"sce": losses, "triplet-mean": losses})
+    monkeypatch.setattr("in2r.training.division.observe_pairs", lambda *_: seen)
     asked = ("partition.single_mode=warmup", "partition.minimum_separation=9")
     last = run(tmp_path / "run", data, *asked, "train.epochs=3")[-1]
     assert last["phase"] == "main"
@@ -338,25 +388,33 @@ def test_one_group_goes_on_with_the_warm_up_loss_on_all_pairs(
     assert "loss_sce_A" in last
     assert "loss_inter_A" not in last
     assert last["memory_fill_A"] == 0
-    [told] = [record.getMessage() for record in caplog.records if "two groups" in record.getMessage()]  # of two epochs
-    assert told.startswith(
-        "epoch 2, network A and B: the pairs do not fall into two groups (separation below "
-        "partition.minimum_separation=9)"
+    [told] = [record.getMessage() for record in caplog.records if "show a group" in record.getMessage()]  # of two
+    assert told == (
+        "epoch 2, network A and B: the losses do not show a group of mismatched pairs (partition.minimum_separation=9, "
+        "partition.maximum_divergence=0.33): the data are clean or the model is weak; in such an epoch a network "
+        "trains on all pairs with the warm-up loss (logged once)"
     )
+    line = json.loads((tmp_path / "run" / "log.jsonl").read_text().splitlines()[-1])
+    for network in "AB":
+        assert line[f"separation_{network}"] < 9
+        assert line[f"divergence_{network}"] > 0
+        # known to be not known: null, not 0
+        assert line[f"estimated_noise_rate_sce_{network}"] is None
+        assert line[f"mean_clean_prob_{network}"] is None
 
 
-def test_all_losses_equal_is_said_and_the_run_goes_on(
+def test_equal_losses_are_logged_and_the_run_continues(
     data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        "in2r.training.division.observe_pairs", lambda *_: dict.fromkeys(("sce", "triplet-mean"), torch.ones(60))
-    )
+    seen = believed(dict.fromkeys(("sce", "triplet-mean"), torch.ones(60)))
+    monkeypatch.setattr("in2r.training.division.observe_pairs", lambda *_: seen)
     last = run(tmp_path / "run", data, "partition.single_mode=split")[-1]
-    said = "epoch 2, network A and B: the pairs do not fall into two groups (separation below partition.mini"
-    assert said in caplog.text
+    said = "epoch 2, network A and B: the losses do not show a group of mismatched pairs (partition.minimum_separation"
+    assert f"{said}=2, partition.maximum_divergence=0.33): " in caplog.text
     assert last["clean_fraction_A"] == last["single_mode_A"] == 1
     assert last["separation_A"] == 0
-    assert last["estimated_noise_rate_sce_A"] == 0
+    assert last["divergence_A"] is None
+    assert last["estimated_noise_rate_sce_A"] is None
 
 
 def test_an_empty_memory_is_filled_before_it_is_asked(data: Path, noise: Path, tmp_path: Path) -> None:

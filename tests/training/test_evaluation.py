@@ -26,7 +26,7 @@ from in2r.models.base import Backbone, Items
 from in2r.runs.checkpoints import checkpoints
 from in2r.runs.folder import RunFolder
 from in2r.runs.settings import RunConfig
-from in2r.training.evaluation import evaluate_split, is_collapsed, mean_pairwise_cosine
+from in2r.training.evaluation import evaluate_split, failures, is_at_chance, is_collapsed, mean_pairwise_cosine
 from in2r.training.train import reopen, resume_run, start_run
 from tiny_engine import settings
 
@@ -135,6 +135,39 @@ def test_a_collapsed_network_is_said(caplog: pytest.LogCaptureFixture) -> None:
     assert not health["collapsed_A"]
     assert health["collapsed_B"]
     assert "network B is collapsed" in caplog.text
+    assert "smaller train.learning_rate" in caplog.text
+    assert [health["at_chance_A"], health["at_chance_B"]] == [False, True]  # all tie, and a tie counts against it
+
+
+@pytest.mark.parametrize(
+    ("mean_rank", "images", "at_chance"),
+    [(1.0, 2, False), (1.5, 2, True), (50.5, 100, True), (41.0, 100, True), (40.5, 100, False), (300.0, 1000, False)],
+)
+def test_at_chance_by_hand(mean_rank: float, images: int, at_chance: bool) -> None:
+    """Mean rank 1 + 0.4 (N - 1): for 100 images 40.6."""
+    assert is_at_chance({"t2i_meanr": mean_rank}, images) == at_chance
+
+
+def test_random_embeddings_are_at_chance_whole_and_in_folds() -> None:
+    part, texts = split([5] * 60, noise=100.0)
+    for folds in (1, 5):
+        _, health = evaluate_split({"A": Turned(1)}, part, texts, CPU, folds)  # type: ignore[dict-item]
+        assert health["at_chance_A"]
+    part, texts = split([5] * 60)
+    assert not evaluate_split({"A": Turned(1)}, part, texts, CPU)[1]["at_chance_A"]  # type: ignore[dict-item]
+
+
+def test_what_failed_is_named_once_with_advice() -> None:
+    fine = {f"{what}_{net}": False for what in ("collapsed", "at_chance") for net in "AB"}
+    assert failures(fine) == failures({}) == []
+    advice = "; train again with a smaller train.learning_rate, or with a longer warm-up (method.warmup_epochs)"
+    order = "no better than a random order"
+    assert failures({**fine, "at_chance_A": True, "at_chance_B": True}) == [
+        f"NOTHING LEARNT: network A and B: {order}{advice}"
+    ]
+    assert failures({**fine, "at_chance_A": True, "at_chance_B": True, "collapsed_B": True}) == [
+        f"NOTHING LEARNT: network B: collapsed, all embeddings are equal; network A: {order}{advice}"
+    ]
 
 
 def test_an_embedding_that_is_not_finite_is_named() -> None:

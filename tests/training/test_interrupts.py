@@ -1,9 +1,8 @@
-"""An interrupted run has done and saved its step: it goes on bit-identically and repeats nothing."""
+"""An interrupted run has done and saved its step: it is resumed bit-identically and repeats nothing."""
 
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,12 +10,13 @@ from typing import Any
 
 import pytest
 
+import tiny_engine
 from in2r.runs.checkpoints import checkpoints
 from in2r.runs.folder import RunFolder
 from in2r.tensors import load_tensors
 from in2r.training.interrupts import deferred_interrupts
 from in2r.training.loop import Trainer
-from in2r.training.train import Silent, resume_run, start_run
+from in2r.training.train import resume_run, start_run
 from tiny_engine import assert_same, settings
 
 
@@ -91,24 +91,9 @@ def test_a_second_interrupt_acts_at_once(config: Any, tmp_path: Path) -> None:
     assert not checkpoints(tmp_path / "run" / "checkpoints")
 
 
-class Waiting(Silent):
-    """A display that says when the run has come to a step and gives others time."""
-
-    def __init__(self, ready: Any) -> None:
-        self.ready = ready
-
-    def step(self) -> None:
-        self.ready.set()
-        time.sleep(0.05)
-
-
-def train_and_wait(folder: Path, config: Any, ready: Any) -> None:
-    start_run(folder, config, Waiting(ready))
-
-
 def test_a_schedulers_sigterm_ends_the_process_after_a_checkpoint(children: Any, config: Any, tmp_path: Path) -> None:
     ready = children.Event()
-    child = children.Process(target=train_and_wait, args=(tmp_path / "run", config, ready))
+    child = children.Process(target=tiny_engine.train_and_wait, args=(tmp_path / "run", config, ready))
     child.start()
     assert ready.wait(60)
     os.kill(child.pid, signal.SIGTERM)

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-from in2r.errors import InputError
-from in2r.form import require_form
+from in2r.errors import InputError, command_line
+from in2r.form import read
 from in2r.models.base import Backbone
 from in2r.models.folder import restore_backbones
 from in2r.runs.checkpoints import load_newest
@@ -32,6 +32,15 @@ class Best:
         return {"rule": SELECTION_RULE, "epoch": self.epoch, "dev_rsum": self.dev["ensemble"]["rsum"]}
 
 
+@dataclass(frozen=True)
+class _Selected:
+    """What the best weights say of themselves."""
+
+    epoch: int
+    dev: dict[str, dict[str, float]]
+    networks: tuple[str, ...]
+
+
 def load_best(folder: RunFolder, setup: Setup) -> Best:
     """Read the weights of the best validation onto the set-up's device, in eval mode.
 
@@ -42,13 +51,17 @@ def load_best(folder: RunFolder, setup: Setup) -> Best:
         done = epochs_done(folder)
         if done:
             raise InputError(f"{folder.best_file}: no such file, but {done} epochs have ended; put it back")
-        raise InputError(f"{folder.path}: no epoch has ended yet; `in2r resume {folder.path}` goes on")
+        raise InputError(f"{folder.path}: no epoch has ended yet; `{_resume(folder)}` resumes it")
     tensors, meta = load_tensors(folder.best_file)
     require_own(folder, folder.best_file, meta)
-    require_form(meta, {"epoch": int, "dev": {str: {str: float}}, "networks": [str]}, str(folder.best_file))
-    backbones = restore_backbones(tensors, meta["networks"], setup.config.model, setup.inputs, folder.best_file)
+    selected = read(_Selected, meta, str(folder.best_file))
+    backbones = restore_backbones(tensors, list(selected.networks), setup.config.model, setup.inputs, folder.best_file)
     ready = {name: backbone.to(setup.device).eval() for name, backbone in backbones.items()}
-    return Best(ready, meta["epoch"], meta["dev"])
+    return Best(ready, selected.epoch, selected.dev)
+
+
+def _resume(folder: RunFolder) -> str:
+    return command_line("in2r", "resume", folder.path)
 
 
 def epochs_done(folder: RunFolder) -> int:
@@ -66,6 +79,6 @@ def require_finished(folder: RunFolder, epochs: int) -> None:
     if newest is not None:
         folder.require_records(newest[2].get("lines", 0))
     raise InputError(
-        f"{folder.path}: unfinished ({done} of {epochs} epochs); `in2r resume {folder.path}` goes on, "
+        f"{folder.path}: unfinished ({done} of {epochs} epochs); `{_resume(folder)}` resumes it, "
         "--unfinished takes the best epoch so far"
     )

@@ -4,6 +4,8 @@ import logging
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from in2r.data.duplicates import find_copies
 from in2r.data.features import Features
 from in2r.data.pairs import PairSet
@@ -13,6 +15,7 @@ from in2r.errors import InputError
 from in2r.files import require_writable, write_json
 from in2r.metrics import SAME_SIMILARITY, TILE_CAPTIONS, TILE_IMAGES, Copies, chance_recalls, count_copies, split_copies
 from in2r.results.best import load_best, require_finished
+from in2r.results.judged import judge_split, noise_rates
 from in2r.results.protocol import protocol
 from in2r.runs.folder import RunFolder
 from in2r.training.evaluation import evaluate_split
@@ -50,11 +53,12 @@ def evaluate_run(
         duplicates: what an identical copy of the right item counts as: right, or wrong as in the literature and as in
             validation while training; auto = right where more than 5 % of the images or of the captions have copies.
         device: another device than the run's setting.
-        force: go on although the data are not those that the run was trained with; the result says so.
+        force: use data that differ from those of the training; the result says so.
         unfinished: take the best epoch so far of a run that has not ended; the result says so.
 
     Returns:
-        `rows` (A, B, ensemble → recalls), `chance` (of a random order), `health` of the embeddings, `protocol`.
+        `rows` (A, B, ensemble → recalls), `chance` (of a random order), `health` of the embeddings, `wrong_pairs` (the
+        share of the split's pairs that look mismatched, 0..1, by A, B, mean; None = not known), `protocol`.
 
     Raises:
         InputError: no run, an unfinished one, other data, a split that cannot be used, or a folder that cannot be
@@ -74,6 +78,7 @@ def evaluate_run(
         texts = setup.texts(pairs)
         copies, counted = _copies(pairs, texts, duplicates)
         rows, health = evaluate_split(best.backbones, pairs, texts, setup.device, folds, copies)
+        judged = judge_split(setup, best, pairs, torch.as_tensor(pairs.image_of_caption))
     described = protocol(folder, setup, best)
     described["evaluated"] = {
         "split": pairs.name,
@@ -86,7 +91,10 @@ def evaluate_run(
     size = len(pairs.images) // folds
     first = pairs.image_of_caption[pairs.image_of_caption < size]
     chance = chance_recalls(first, size, split_copies(copies, pairs.image_of_caption, folds)[0])
-    result = {"rows": rows, "chance": chance, "health": health, "protocol": described}
+    wrong = noise_rates(judged)
+    if None in wrong.values():  # of a small split one network alone may find noise where there is none
+        wrong["mean"] = None
+    result = {"rows": rows, "chance": chance, "health": health, "wrong_pairs": wrong, "protocol": described}
     write_json(result_file(folder, pairs.name, folds), result)
     return result
 

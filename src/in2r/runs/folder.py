@@ -1,13 +1,15 @@
 """The run folder: its lock, its append-only record, its description."""
 
+import errno
 import fcntl
 import json
+import logging
 import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import yaml
 
@@ -15,27 +17,14 @@ from in2r.config import read_yaml, to_dict
 from in2r.data.noise import sidecar_path
 from in2r.errors import InputError
 from in2r.files import is_temporary, read_json, remove_temporaries, write_json, write_text
-from in2r.form import require_form
+from in2r.form import read
+from in2r.runs.info import EpochLine, require_info
 from in2r.runs.settings import RunConfig, resolve
 
-_INFO = {
-    "created": str, "versions": {str: str}, "device": str, "device_name": (str, None), "threads": int,
-    "seed": int, "method": str,
-    "data": {"path": str, "fingerprint": {"hash": str, "splits": {str: {"hash": str}}}},
-    "noise": (
-        {"file": str, "level": str, "nominal": (float, None), "realised": float, "sha256": str, "oracle": bool}, None,
-    ),
-    "vocabulary": ({"hash": str, "words": int}, None),
-    "word_vectors": ({"sha256?": str}, None),
-    "plan": {"warmup_epochs": int},
-    "method_file?": ({"path": str, "sha256": str}, None),
-    "settings": {str: {str: object}},
-    "forced?": [str],
-    "mark": str,
-}  # fmt: skip
-"""What is read of run.json, where a run is gone on with or described."""
-_RECORD = {"epoch": int, "steps": {str: int}}
-"""What is read of an epoch's record, figures apart."""
+log = logging.getLogger(__name__)
+
+_NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EBADF, errno.EOPNOTSUPP, errno.ENOTSUP}
+"""How file systems, of networks most of all, say that they do not lock files."""
 
 
 class RunInUseError(InputError):
@@ -57,22 +46,22 @@ class RunFolder:
         self.model = self.path / "model"
 
     def exists(self) -> bool:
-        """Say whether a run was begun here."""
+        """Say whether a run was started here."""
         return self.config_file.is_file()
 
     def require(self) -> "RunFolder":
-        """Raise `InputError` unless a run was begun here."""
+        """Raise `InputError` unless a run was started here."""
         if not self.exists():
             raise InputError(f"{self.path}: not a run folder (no {self.config_file.name}); `in2r train` makes one")
         return self
 
     def foreign_files(self) -> list[str]:
-        """Return what lies in the folder and was not left by a start that was killed before the run began."""
+        """Return what lies in the folder, without the files of a start that was killed before the run existed."""
         names = sorted(entry.name for entry in self.path.iterdir()) if self.path.is_dir() else []
         noise_record = sidecar_path(self.noise_file)
         own = ("lock", *(file.name for file in (self.info_file, self.vocabulary_file, self.noise_file, noise_record)))
-        begun = own if "lock" in names else ()
-        return [name for name in names if name not in begun and not is_temporary(name)]
+        started = own if "lock" in names else ()
+        return [name for name in names if name not in started and not is_temporary(name)]
 
     def config(self) -> RunConfig:
         """Read the run's resolved settings."""
@@ -81,14 +70,14 @@ class RunFolder:
             config = resolve(values)
         except InputError as error:
             raise InputError(f"{self.config_file}: {error}") from None
-        begun_with = self.info()["settings"]
+        recorded = self.info()["settings"]
         missing = [
-            f"{name}.{key}" for name, keys in begun_with.items() for key in keys if key not in values.get(name, {})
+            f"{name}.{key}" for name, keys in recorded.items() for key in keys if key not in values.get(name, {})
         ]
         if missing:  # it would silently take its default
             more = "" if len(missing) == 1 else f" (and {len(missing) - 1} more)"
             raise InputError(
-                f"{self.config_file}: no `{missing[0]}`{more}; put back what the run began with, the `settings` in "
+                f"{self.config_file}: no `{missing[0]}`{more}; put back the value at the start, in `settings` of "
                 f"{self.info_file.name}"
             )
         return config
@@ -96,7 +85,7 @@ class RunFolder:
     def info(self) -> dict[str, Any]:
         """Read what the run says of itself."""
         info = read_json(self.require().info_file)
-        require_form(info, _INFO, str(self.info_file))
+        require_info(info, str(self.info_file))
         return dict(info)
 
     def warmup_epochs(self) -> int:
@@ -119,7 +108,7 @@ class RunFolder:
                 record = json.loads(line)
             except json.JSONDecodeError as error:
                 raise InputError(f"{self.log_file}: line {number} is not JSON ({error})") from None
-            require_form(record, _RECORD, f"{self.log_file}: line {number}")
+            read(EpochLine, record, str(self.log_file), f"line {number}")
             if record["epoch"] != number:
                 raise InputError(f"{self.log_file}: line {number} is of epoch {record['epoch']}; put the file back")
             records.append(record)
@@ -156,28 +145,25 @@ class RunFolder:
         if found < lines:
             raise InputError(
                 f"{self.log_file}: {found} lines, but {lines} epochs ended before the checkpoint; put the "
-                f"file back, or, to train anew, remove it and {self.checkpoints}"
+                f"file back, or, to train from the start, remove it and {self.checkpoints}"
             )
 
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Hold the folder for this process; the system releases it when the process ends, however it ends.
 
+        Where the file system does not lock files, a warning says so and the folder is not held.
+
         Raises:
             RunInUseError: another process is working in the folder.
-            InputError: the folder cannot be made or written.
+            InputError: the folder cannot be made, written or locked.
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise InputError(f"{self.path}: cannot be a run folder ({error.strerror})") from None
         with (self.path / "lock").open("a+") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                file.seek(0)
-                holder = file.read().strip() or "unknown"
-                raise RunInUseError(f"{self.path}: process {holder} is working in this run folder") from None
+            self._lock(file)
             try:
                 file.truncate(0)
                 os.write(file.fileno(), str(os.getpid()).encode())  # unbuffered: closing has nothing left to fail at
@@ -186,6 +172,21 @@ class RunFolder:
             for folder in (self.path, self.checkpoints):
                 remove_temporaries(folder)
             yield
+
+    def _lock(self, file: TextIO) -> None:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            holder = file.read().strip() or "unknown"
+            raise RunInUseError(f"{self.path}: process {holder} is working in this run folder") from None
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise InputError(f"{file.name}: cannot be locked ({error.strerror})") from None
+            log.warning(
+                "%s: the file system does not lock files (%s), so a second process would not be refused here; start "
+                "only one at a time", self.path, error.strerror,
+            )  # fmt: skip
 
 
 def _finite(value: Any) -> Any:

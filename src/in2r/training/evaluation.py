@@ -1,7 +1,7 @@
 """Recall of a split: one row per network, and one of their ensemble; a single network is its own ensemble."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from in2r.data.text.vocabulary import PackedTokens
 from in2r.errors import InputError
 from in2r.metrics import Copies, fold_mean, recalls_from_ranks, split_copies, split_folds
 from in2r.models.base import Backbone, Items
-from in2r.models.blocks import ranks_of
+from in2r.models.blocks import ranks_of_each
 from in2r.models.encode import encode_images, encode_texts
 from in2r.transfer import send
 
@@ -25,13 +25,13 @@ Rows = dict[str, dict[str, float]]
 """network or "ensemble" → recalls"""
 
 COLLAPSED = 0.9999
-"""Mean cosine above which embeddings are one vector; an untrained encoder may well stand at 0.99 and still rank."""
+"""Mean cosine above which embeddings are one vector; an untrained encoder may have 0.99 and still rank."""
 
 
 AT_CHANCE = 0.4
 """Place of the right image, from 0 (always first) to 1 (always last), from which a network ranks as if at random: a
 random order has 0.5; unlike recall at 10 this does not depend on the number of images."""
-ADVICE = "train anew with a smaller train.learning_rate, or with a longer warm-up (method.warmup_epochs)"
+ADVICE = "train again with a smaller train.learning_rate, or with a longer warm-up (method.warmup_epochs)"
 
 
 def evaluate_split(
@@ -62,11 +62,8 @@ def evaluate_split(
     for name in backbones:
         _require_finite(f"network {name}: {split.name} image", images[name].vector)
         _require_finite(f"network {name}: {split.name} caption", captions[name].vector)
-    rows = {name: _recalls([name], backbones, images, captions, split, folds, copies) for name in backbones}
+    rows = _recalls(backbones, images, captions, split, folds, copies)
     several = len(backbones) > 1
-    rows["ensemble"] = (
-        _recalls(list(backbones), backbones, images, captions, split, folds, copies) if several else dict(rows["A"])
-    )
     health: dict[str, Any] = {}
     for name in backbones:
         v, u = images[name].vector, captions[name].vector
@@ -82,7 +79,7 @@ def evaluate_split(
 
 
 def is_at_chance(recalls: dict[str, float], images: int) -> bool:
-    """Tell whether the right image stands no better among `images` (2 or more) than in a random order, on average.
+    """Tell whether a right image is on average no better placed among `images` (2 or more) than in a random order.
 
     Its mean place is (t2i_meanr - 1) / (images - 1): 0.5 for a random order, 1 for a collapsed network, since a tie
     counts against it.
@@ -91,7 +88,7 @@ def is_at_chance(recalls: dict[str, float], images: int) -> bool:
 
 
 def failures(health: dict[str, Any]) -> list[str]:
-    """Say which networks have learnt nothing, and what to do about it; nothing where all went well.
+    """Name the networks that have learnt nothing, and what to do; an empty list if there is none.
 
     Args:
         health: of `evaluate_split`, or an epoch's record, which holds it.
@@ -140,23 +137,23 @@ def _require_finite(what: str, embeddings: Tensor) -> None:
 
 
 def _recalls(
-    names: Sequence[str],
     backbones: Mapping[str, Backbone],
     images: Mapping[str, Items],
     captions: Mapping[str, Items],
     split: PairSet,
     folds: int,
     copies: Copies | None,
-) -> dict[str, float]:
-    """Return the recalls of the mean similarity of the named networks."""
+) -> Rows:
+    """Return the recalls of each network, and of their mean similarity."""
     owners = np.asarray(split.image_of_caption)
     parts = split_folds(np.arange(len(split.images)), np.arange(len(owners)), owners, folds)
-    nets = [backbones[name] for name in names]
-    found = []
+    found: list[list[dict[str, float]]] = []
     for (rows, columns, owner), own in zip(parts, split_copies(copies, owners, folds), strict=True):
-        v, u = ([_at(side[name], places) for name in names] for side, places in ((images, rows), (captions, columns)))
-        found.append(recalls_from_ranks(*ranks_of(nets, v, u, owner, copies=own)))
-    return fold_mean(found)
+        v, u = ([_at(side[name], at) for name in backbones] for side, at in ((images, rows), (captions, columns)))
+        each = ranks_of_each(list(backbones.values()), v, u, owner, copies=own)
+        found.append([recalls_from_ranks(*ranks) for ranks in each])
+    means = [fold_mean(list(row)) for row in zip(*found, strict=True)]
+    return dict(zip([*backbones, "ensemble"], [*means, dict(means[0])] if len(means) == 1 else means, strict=True))
 
 
 def _at(items: Items, places: NDArray[np.int64]) -> Items:

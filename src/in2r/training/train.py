@@ -1,4 +1,4 @@
-"""Begin a run, or go on with one: the two entry points of training."""
+"""Start a run, or resume one: the two entry points of training."""
 
 import logging
 from collections.abc import Callable
@@ -9,17 +9,18 @@ from typing import Any
 
 import torch
 
-from in2r.config import deciding, to_dict
+from in2r.config import to_dict, with_values
 from in2r.data.fingerprint import changed_splits
 from in2r.data.noise import save_index
 from in2r.data.text.vocabulary import Vocabulary
 from in2r.device import device_name, hold_freed_memory, resolve_device, use_threads
-from in2r.errors import InputError
+from in2r.errors import InputError, command_line
 from in2r.methods import Method
-from in2r.methods.registry import method_file
+from in2r.methods.registry import absolute_name, method_file
 from in2r.runs.folder import RunFolder
 from in2r.runs.identity import changed_settings, mark, require_own, versions
-from in2r.runs.settings import RunConfig, resolve
+from in2r.runs.info import FORMAT
+from in2r.runs.settings import RunConfig, paths
 from in2r.tensors import load_tensors
 from in2r.training.loop import Display, Trainer
 from in2r.training.plan import Plan, make_plan, warn_of_full_disk
@@ -55,7 +56,7 @@ def start_run(
     Args:
         path: the run folder; must not hold a run yet.
         config: the resolved settings.
-        display: who is told how it goes on.
+        display: shows its progress.
         on_plan: is given the plan before the first step.
 
     Raises:
@@ -67,7 +68,7 @@ def start_run(
     hold_freed_memory()
     setup = open_setup(_absolute(config), resolve_device(config.train.device))
     with folder.locked(), use_threads(config.train.threads):
-        _refuse_existing(folder)  # another process may have begun one meanwhile
+        _refuse_existing(folder)  # another process may have started one since
         if setup.vocabulary is not None:
             setup.vocabulary.save(folder.vocabulary_file)
         if setup.noise is not None:  # the run must outlive the file that it was given
@@ -75,7 +76,7 @@ def start_run(
         trainer = Trainer(folder, setup, display or Silent())
         plan = make_plan(trainer)
         folder.write_info(_describe(setup, trainer, plan))
-        folder.write_config(setup.config)  # last: from here on the folder holds a run
+        folder.write_config(setup.config)  # last: with this file the folder holds a run
         if on_plan is not None:
             on_plan(plan)
         warn_of_full_disk(plan, folder.path)
@@ -90,6 +91,7 @@ def _describe(setup: Setup, trainer: Trainer, plan: Plan) -> dict[str, Any]:
     """Return what run.json says of a run that starts."""
     vocabulary, config = setup.vocabulary, setup.config
     info = {
+        "format_version": FORMAT,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "versions": versions(),
         "device": str(setup.device),
@@ -111,7 +113,7 @@ def _describe(setup: Setup, trainer: Trainer, plan: Plan) -> dict[str, Any]:
 
 
 def ends_within_warmup(method: Method, epochs: int) -> str:
-    """Say why a run is over before its method tells pairs apart; nothing where it is not, or where it never does."""
+    """Say why a run ends before its method divides the pairs; an empty string if it does not, or never divides them."""
     warmup, _ = method.warmup()
     if not method.divides() or warmup < epochs:
         return ""
@@ -119,12 +121,12 @@ def ends_within_warmup(method: Method, epochs: int) -> str:
 
 
 def resume_run(path: str | Path, display: Display | None = None, *, force: bool = False) -> RunFolder:
-    """Go on with an interrupted run; a finished one stays as it is.
+    """Resume an interrupted run; a finished one is not changed.
 
     Args:
         path: the run folder.
-        display: who is told how it goes on.
-        force: go on although settings or data are not those that the run began with.
+        display: shows its progress.
+        force: resume although settings or data have changed since the start.
 
     Raises:
         InputError: no run is here, another process works on it, a file of it is gone, or its settings or data have
@@ -145,12 +147,12 @@ def resume_run(path: str | Path, display: Display | None = None, *, force: bool 
 
 
 def _require_whole(folder: RunFolder, trainer: Trainer, restored: bool) -> None:
-    """Refuse to go on where a file of the run is gone or damaged: it would be missed only at the end, or never."""
+    """Refuse a run of which a file is missing or damaged: it would be missed only at the end, or never."""
     ended = len([record for record in folder.records() if "taken_over" not in record])
     if not restored and ended > 1:  # one record may come before the first checkpoint
         raise InputError(
             f"{folder.checkpoints}: no checkpoint, but {ended} epochs have ended; `in2r eval` and `in2r score` need "
-            f"none; to train anew, remove {folder.log_file.name} too"
+            f"none; to train from the start, remove {folder.log_file.name} too"
         )
     if trainer.state.best["epoch"] is None:
         return
@@ -158,8 +160,8 @@ def _require_whole(folder: RunFolder, trainer: Trainer, restored: bool) -> None:
         _, meta = load_tensors(folder.best_file)
     except InputError as error:
         raise InputError(
-            f"{error}, but epoch {trainer.state.best['epoch']} was the best; put it back, or, to train anew, remove "
-            f"{folder.checkpoints} and {folder.log_file.name}"
+            f"{error}, but epoch {trainer.state.best['epoch']} was the best; put it back, or, to train from the start, "
+            f"remove {folder.checkpoints} and {folder.log_file.name}"
         ) from None
     require_own(folder, folder.best_file, meta)
 
@@ -173,7 +175,8 @@ def reopen(folder: RunFolder, *, device: str | None = None, force: bool = False)
         force: only warn where settings, data or noise differ.
 
     Raises:
-        InputError: settings, features, captions or noise index differ from those that the run was begun with.
+        InputError: settings, features, captions, noise index or the method's own file differ from those at the
+            start of the run.
     """
     config, info = folder.config(), folder.info()
     vocabulary = None if info["vocabulary"] is None else _own_vocabulary(folder, info["vocabulary"])
@@ -186,17 +189,17 @@ def reopen(folder: RunFolder, *, device: str | None = None, force: bool = False)
     noise = setup.noise_record()
     if (noise or {}).get("sha256") != (info["noise"] or {}).get("sha256"):
         faults.append(f"the noise index {noise_file or config.noise.index}")
-    own, now = info.get("method_file"), method_file(config.method.name)
-    if own is not None and now is not None and own["sha256"] != now["sha256"]:
-        faults.append(f"the method's file {now['path']}")
+    own_method = method_file(config.method.name)
+    if own_method is not None and own_method["sha256"] != (info.get("method_file") or {}).get("sha256"):
+        faults.append(f"the method's file {own_method['path']}")
     _refuse_changes(folder, faults, force)
     return replace(setup, changes=tuple(faults))
 
 
 def _other_words(folder: RunFolder, trainer: Trainer, force: bool) -> list[str]:
-    """Refuse other initial word vectors than those that the run began with, or name them; a checkpoint has them."""
-    begun_with, now = folder.info()["word_vectors"] or {}, trainer.word_coverage or {}
-    if begun_with.get("sha256") == now.get("sha256"):
+    """Refuse other initial word vectors than at the start, or name them; a checkpoint has them."""
+    recorded, now = folder.info()["word_vectors"] or {}, trainer.word_coverage or {}
+    if recorded.get("sha256") == now.get("sha256"):
         return []
     changes = [f"the word vectors {trainer.config.data.word_vectors}"]
     _refuse_changes(folder, changes, force)
@@ -204,7 +207,7 @@ def _other_words(folder: RunFolder, trainer: Trainer, force: bool) -> list[str]:
 
 
 def _note_changes(folder: RunFolder, changes: list[str]) -> None:
-    """Keep in run.json what training went on in spite of: every result will say it."""
+    """Keep in run.json the changes in spite of which training continued: every result names them."""
     info = folder.info()
     folder.write_info({**info, "forced": list(dict.fromkeys([*info.get("forced", []), *changes]))})
 
@@ -212,27 +215,27 @@ def _note_changes(folder: RunFolder, changes: list[str]) -> None:
 def _refuse_changes(folder: RunFolder, changes: list[str], force: bool) -> None:
     if changes and not force:
         raise InputError(
-            f"{folder.path}: changed since the run began: {' and '.join(changes)}; --force goes on all the same"
+            f"{folder.path}: changed since the start of the run: {' and '.join(changes)}; --force uses them"
         )
     for change in changes:
-        log.warning("%s: changed since the run began: %s; going on as forced", folder.path, change)
+        log.warning("%s: changed since the start of the run: %s; used because of --force", folder.path, change)
 
 
-def _own_vocabulary(folder: RunFolder, begun_with: dict[str, Any]) -> Vocabulary:
-    """Read the run's words and check that they are those that it began with."""
+def _own_vocabulary(folder: RunFolder, recorded: dict[str, Any]) -> Vocabulary:
+    """Read the run's words and check that they are those of its start."""
     vocabulary = Vocabulary.load(folder.vocabulary_file)
-    if vocabulary.hash != begun_with["hash"]:
+    if vocabulary.hash != recorded["hash"]:
         raise InputError(
             f"{folder.vocabulary_file}: vocabulary differs (hash {vocabulary.hash[:12]}, {len(vocabulary)} words; "
-            f"the run began with {begun_with['hash'][:12]}, {begun_with['words']} words)"
+            f"the run started with {recorded['hash'][:12]}, {recorded['words']} words)"
         )
     return vocabulary
 
 
-def _own_noise(folder: RunFolder, begun_with: dict[str, Any]) -> Path:
+def _own_noise(folder: RunFolder, recorded: dict[str, Any]) -> Path:
     """Return the run's own copy of its noise index."""
     if not folder.noise_file.is_file():
-        raise InputError(f"{folder.noise_file}: no such file; put the run's copy of {begun_with['file']} back")
+        raise InputError(f"{folder.noise_file}: no such file; put the run's copy of {recorded['file']} back")
     return folder.noise_file
 
 
@@ -246,10 +249,8 @@ def _refuse_unreadable_path(folder: RunFolder) -> None:
 
 def _refuse_existing(folder: RunFolder) -> None:
     if folder.exists():
-        raise InputError(
-            f"{folder.path}: holds a run already; `in2r resume {folder.path}` goes on with it as it was begun, a new "
-            "folder begins anew"
-        )
+        resume = command_line("in2r", "resume", folder.path)
+        raise InputError(f"{folder.path}: holds a run already; `{resume}` resumes it; for a new run, give a new folder")
     foreign = folder.foreign_files()
     if foreign:
         raise InputError(f"{folder.path}: holds {foreign[0]}, which a new run could write over; give a new folder")
@@ -257,13 +258,5 @@ def _refuse_existing(folder: RunFolder) -> None:
 
 def _absolute(config: RunConfig) -> RunConfig:
     """Make the paths of a config absolute, so that a run can be resumed from any folder."""
-    values = to_dict(config)
-    paths = [name for name, value in deciding(config, "place").items() if value] + ["checkpoint.warmups"]
-    for name in paths:
-        section, key = name.split(".")
-        if values[section][key] is not None:
-            values[section][key] = str(Path(values[section][key]).expanduser().absolute())
-    file = method_file(config.method.name)
-    if file is not None:
-        values["method"]["name"] = f"{file['path']}:{config.method.name.rpartition(':')[2]}"
-    return resolve(values)
+    values = {name: str(Path(path).absolute()) for name, path in paths(config).items()}
+    return with_values(config, {**values, "method.name": absolute_name(config.method.name)})
