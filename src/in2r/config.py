@@ -3,6 +3,7 @@
 import dataclasses
 import difflib
 import math
+import re
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -12,6 +13,7 @@ from typing import Any, Literal, TypeVar
 import yaml
 
 from in2r.errors import InputError
+from in2r.form import describe, matches, options
 
 T = TypeVar("T")
 
@@ -65,6 +67,15 @@ def deciding(config: Any, *kinds: Decides) -> dict[str, Any]:
             if (field.metadata.get("decides") or part.metadata.get("decides")) in kinds:
                 found[f"{part.name}.{field.name}"] = getattr(values, field.name)
     return found
+
+
+def with_values(config: T, values: Mapping[str, Any]) -> T:
+    """Return a configuration in which these keys, as `section.key`, have these values instead."""
+    sections: dict[str, Any] = {}
+    for name, value in values.items():
+        part, _, last = name.partition(".")
+        sections[part] = dataclasses.replace(sections.get(part, getattr(config, part)), **{last: value})
+    return typing.cast(T, dataclasses.replace(typing.cast(Any, config), **sections))
 
 
 def fill(cls: type[T], values: Mapping[str, Any], where: str = "") -> T:
@@ -134,7 +145,7 @@ def text_keys(cls: type[Any], values: Any = None, where: str = "") -> Iterator[s
         if dataclasses.is_dataclass(kind):
             given = values.get(field.name) if isinstance(values, Mapping) else None
             yield from text_keys(_chosen(field, kind, given, name, [])[0], given, name)
-        elif str in _options(kind) and set(_options(kind)) <= {str, types.NoneType}:
+        elif str in options(kind) and set(options(kind)) <= {str, types.NoneType}:
             yield name
 
 
@@ -165,19 +176,13 @@ def _join(where: str, name: str) -> str:
     return f"{where}.{name}" if where else name
 
 
-def _options(kind: Any) -> tuple[Any, ...]:
-    # a union with Literal is typing's own kind of union before Python 3.14
-    is_union = typing.get_origin(kind) in (types.UnionType, typing.Union)
-    return typing.get_args(kind) if is_union else (kind,)
-
-
 def _coerce(value: Any, kind: Any) -> Any:
     """Take 1 for 1.0, and the text 5e-4 (which YAML 1.1 reads as a string) for a number."""
-    options = _options(kind)
-    if float in options:
-        if isinstance(value, int) and not isinstance(value, bool) and int not in options:
+    allowed = options(kind)
+    if float in allowed:
+        if isinstance(value, int) and not isinstance(value, bool) and int not in allowed:
             return float(value)
-        if isinstance(value, str) and str not in options:
+        if isinstance(value, str) and str not in allowed:
             try:
                 return float(value)
             except ValueError:
@@ -187,8 +192,8 @@ def _coerce(value: Any, kind: Any) -> Any:
 
 def _fault(value: Any, kind: Any, limits: Mapping[str, Any]) -> str:
     """Say what the value should have been, or return an empty string."""
-    if not any(_matches(value, option) for option in _options(kind)):
-        return " or ".join(_describe(option) for option in _options(kind))
+    if not any(matches(value, option) for option in options(kind)):
+        return " or ".join(describe(option) for option in options(kind))
     if isinstance(value, bool) or not isinstance(value, int | float):
         return ""
     low, high, above = limits.get("low"), limits.get("high"), limits.get("above")
@@ -205,23 +210,12 @@ def _fault(value: Any, kind: Any, limits: Mapping[str, Any]) -> str:
     return ""
 
 
-def _matches(value: Any, option: Any) -> bool:
-    if typing.get_origin(option) is Literal:
-        return any(value == choice and type(value) is type(choice) for choice in typing.get_args(option))
-    if isinstance(value, bool):
-        return option is bool
-    return isinstance(value, option)
+class _Loader(yaml.SafeLoader):
+    """YAML as people mean it: a number is decimal, a date is text, and no key stands twice in a mapping.
 
-
-def _describe(option: Any) -> str:
-    if typing.get_origin(option) is Literal:
-        return "one of " + ", ".join(str(choice) for choice in typing.get_args(option))
-    names = {int: "a whole number", float: "a number", str: "text", bool: "true or false", type(None): "null"}
-    return names.get(option, str(option))
-
-
-class _DistinctKeys(yaml.SafeLoader):
-    """Refuses a key that stands twice in a mapping, of which PyYAML would silently take the last."""
+    YAML 1.1, which PyYAML follows, takes 010 for 8 and 1:30 for 90, and the last of two equal keys. Here 010, 1:30 and
+    0x1F are text, so that a key which needs a number refuses them.
+    """
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """Make a mapping, unless a key comes twice."""
@@ -233,13 +227,32 @@ class _DistinctKeys(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
+def _whole_number(loader: _Loader, node: yaml.ScalarNode) -> int | str:
+    text = loader.construct_scalar(node)
+    return int(text) if re.fullmatch("[-+]?(0|[1-9][0-9_]*)", text) else text
+
+
+def _number(loader: _Loader, node: yaml.ScalarNode) -> float | str:
+    text = loader.construct_scalar(node)
+    return text if ":" in text else loader.construct_yaml_float(node)
+
+
+def _text(loader: _Loader, node: yaml.ScalarNode) -> str:
+    return str(loader.construct_scalar(node))
+
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _whole_number)
+_Loader.add_constructor("tag:yaml.org,2002:float", _number)
+_Loader.add_constructor("tag:yaml.org,2002:timestamp", _text)
+
+
 def read_yaml(path: str | Path) -> dict[str, Any]:
     """Read a YAML file that holds one mapping; `InputError` names file and line."""
     try:
-        value = yaml.load(Path(path).read_text(encoding="utf-8"), _DistinctKeys)
+        value = yaml.load(Path(path).read_bytes(), _Loader)
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError) as error:  # not UTF-8, or a tag that the value does not fit
         raise InputError(f"{path}: not valid YAML ({' '.join(str(error).split())})") from None
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from None
@@ -255,7 +268,7 @@ def parse_overrides(pairs: Iterable[str], cls: type[Any] | None = None) -> dict[
 
     Args:
         pairs: what the user gave.
-        cls: the configuration that they are for. The value of a key that holds text is taken as it stands, unless it
+        cls: the configuration that they are for. The value of a key that holds text is taken as it is, unless it
             is null or in quotes: "a #1" is a folder's name, not "a" with a comment, and 2024 no number.
     """
     result: dict[str, Any] = {}
@@ -271,9 +284,9 @@ def parse_overrides(pairs: Iterable[str], cls: type[Any] | None = None) -> dict[
             nested: Any = text
         else:
             try:
-                nested = yaml.safe_load(text)
-            except yaml.YAMLError:
-                raise InputError(f"`{pair}`: the value is not valid YAML") from None
+                nested = yaml.load(text, _Loader)
+            except (yaml.YAMLError, ValueError) as error:
+                raise InputError(f"`{pair}`: the value is not valid YAML ({' '.join(str(error).split())})") from None
         for part in reversed(name.split(".")):
             nested = {part: nested}
         result = merge(result, nested)

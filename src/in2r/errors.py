@@ -1,6 +1,7 @@
-"""The one error class for mistakes that a user can mend, a list of several, a hint for a wrong name."""
+"""The one error class for mistakes that a user can fix, a list of several; hints: a near name, a command to paste."""
 
 import difflib
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -39,7 +40,7 @@ class Faults:
 
     @contextmanager
     def gather(self) -> Iterator[None]:
-        """Note all that the block raises as `InputError`, and go on behind it with what does not depend on it."""
+        """Note all that the block raises as `InputError`, and continue after it with what does not depend on it."""
         try:
             yield
         except InputError as error:
@@ -52,6 +53,11 @@ class Faults:
         faults = [*self._lines, f"... and {self._more} more"] if self._more else self._lines
         more = " (not the only fault: `in2r data check` lists them)" if len(faults) > 1 else ""
         raise InputError(faults[0] + more, faults)
+
+
+def command_line(*words: object) -> str:
+    """Return words as a line to paste into a shell, each quoted where the shell would read it otherwise."""
+    return shlex.join(map(str, words))
 
 
 def near(name: str, known: Iterable[str]) -> str:

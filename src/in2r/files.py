@@ -1,19 +1,36 @@
-"""Files that are whole or absent: temporary name, flush, rename; hashes, room and permission to write."""
+"""Files that are whole or absent: temporary name, flush, rename; csv; hashes, free space and permission to write."""
 
 import hashlib
 import json
 import math
 import os
+import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from in2r.errors import InputError
 
 _TEMPORARY = ".tmp-"
+
+
+def expand_home(path: str) -> str:
+    """Return a path with `~` or `~user` at its start replaced by the home folder, as a shell does.
+
+    A shell leaves it alone behind an equals sign: in `--out=~/x` and in `data.path=~/x`.
+
+    Raises:
+        InputError: no such user.
+    """
+    expanded = os.path.expanduser(path)
+    if expanded.startswith("~"):
+        user = path.split("/", 1)[0]
+        raise InputError(f"{path}: no home folder is known for {user}; write ./{path} if that is the name")
+    return expanded
 
 
 @contextmanager
@@ -34,9 +51,31 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
             temporary.replace(target)
         finally:
             temporary.unlink(missing_ok=True)
-    except OSError as error:  # name the file that was to be written, not the temporary one or, on a full disk, none
-        error.filename, error.filename2 = str(target), None
+    except OSError as error:
+        if error.filename is None or is_temporary(Path(str(error.filename)).name):  # else of a file that the block read
+            _name(error, target)
         raise
+
+
+@contextmanager
+def naming(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Let an `OSError` of the block name a file: that of a full disk or of a failed read names none by itself."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            _name(error, path)
+        raise
+
+
+def _name(error: OSError, path: str | os.PathLike[str]) -> None:
+    error.strerror = error.strerror or str(error)  # a library's own text, which a file's name would take the place of
+    error.filename, error.filename2 = str(path), None
+
+
+def describe(error: OSError) -> str:
+    """Say in one line which file an `OSError` is about, and what is wrong with it."""
+    return f"{error.filename or 'file system'}: {error.strerror or error}"
 
 
 def _temporary_beside(target: Path) -> Path:
@@ -75,10 +114,52 @@ def write_json(path: str | os.PathLike[str], value: Any) -> None:
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n")
 
 
+def write_csv(
+    path: str | os.PathLike[str],
+    header: Iterable[str],
+    rows: Iterable[Iterable[Any]],
+    *,
+    delimiter: str = ",",
+    bom: bool = False,
+) -> None:
+    """Write a UTF-8 table atomically, a line per row as `csv_lines` has it.
+
+    Args:
+        path: the file.
+        header: the names of the columns.
+        rows: the values of each row, as many as there are names.
+        delimiter: what separates two fields.
+        bom: start with a byte order mark, by which spreadsheets know UTF-8.
+    """
+    encoding = "utf-8-sig" if bom else "utf-8"
+    with atomic_path(path) as temporary, temporary.open("w", encoding=encoding, newline="") as file:
+        file.writelines(csv_lines(header, rows, delimiter=delimiter))
+
+
+def csv_lines(header: Iterable[str], rows: Iterable[Iterable[Any]], *, delimiter: str = ",") -> Iterator[str]:
+    r"""Yield a table's records, each with "\n" at its end; None is an empty field.
+
+    A field is in quotes where it holds a quote, the delimiter, a line's end or what looks like a byte order mark. The
+    csv module of some Python versions leaves "\r" without quotes, and readers then end the row there.
+    """
+    special = re.compile(f'["\r\n\ufeff{re.escape(delimiter)}]')
+    for row in chain([header], rows):
+        fields = ["" if value is None else str(value) for value in row]
+        if fields == [""]:  # bare, it would be a blank line, which readers leave out
+            yield '""\n'
+        else:
+            yield delimiter.join(_quoted(text) if special.search(text) else text for text in fields) + "\n"
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace('"', '""') + '"'
+
+
 def read_json(path: str | os.PathLike[str]) -> Any:
-    """Read a JSON file; `InputError` names the file and the line where it is missing or broken."""
+    """Read a JSON file; `InputError` names the file and the line where it is missing, broken, or has a key twice."""
     try:
-        return json.loads(Path(path).read_text(encoding="utf-8-sig"))  # Windows editors write a byte order mark
+        data = Path(path).read_bytes()
+        return parse_json(data.decode(json.detect_encoding(data)))  # some editors write a byte-order mark, or UTF-16
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
@@ -87,9 +168,51 @@ def read_json(path: str | os.PathLike[str]) -> Any:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from None
 
 
+def parse_json(text: str) -> Any:
+    """Read JSON, of which Python would silently take the last of two equal keys.
+
+    Raises:
+        json.JSONDecodeError: not JSON, or an object that holds a key twice; with the line.
+    """
+    try:
+        return json.loads(text, object_pairs_hook=_distinct)
+    except _RepeatedKeyError:
+        raise _repeated_key(text) from None
+
+
+class _RepeatedKeyError(Exception):
+    pass
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        raise _RepeatedKeyError
+    return made
+
+
+_STRING_OR_BRACE = re.compile(r'("(?:[^"\\]|\\.)*")\s*(:)?|[{}]')
+
+
+def _repeated_key(text: str) -> json.JSONDecodeError:
+    """Find the first key that stands twice in an object; up to there the text is JSON."""
+    keys: list[set[str]] = []
+    for token in _STRING_OR_BRACE.finditer(text):
+        if token[0] == "{":
+            keys.append(set())
+        elif token[0] == "}":
+            keys.pop()
+        elif token[2]:
+            key = json.loads(token[1])
+            if key in keys[-1]:
+                return json.JSONDecodeError(f"the key {token[1]} stands twice in an object", text, token.start())
+            keys[-1].add(key)
+    raise AssertionError("no key stands twice")
+
+
 def sha256_file(path: str | os.PathLike[str]) -> str:
     """Return the SHA-256 of a file's bytes in hexadecimal."""
-    with Path(path).open("rb") as file:
+    with naming(path), Path(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

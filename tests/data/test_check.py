@@ -11,7 +11,7 @@ from in2r.cli import data as verb
 from in2r.cli import vocabulary
 from in2r.data.check import check_data
 from in2r.data.convert import KINDS
-from in2r.data.pairs import open_data
+from in2r.data.sources import open_data
 from in2r.errors import InputError
 from in2r.runs.settings import DataConfig
 
@@ -209,15 +209,16 @@ def test_every_fault_of_a_table_is_named(tmp_path, capsys):
     assert capsys.readouterr().out.splitlines() == [
         f"error: {at}image_lengths.npy: row 1 (from 0) is 2; lengths are 1 to 1",
         f"error: {at}image_ids.txt: line 2 repeats 'a' of line 1",
-        f"error: {at}pairs.csv: line 2 has 2 fields but the header 3 (separator ','); put a field that holds the "
-        "separator in double quotes",
-        f"{tmp_path}: not usable: mend the errors above",
+        f"error: {at}pairs.csv: line 2 has 2 fields but the header 3 (separator ','); write the missing "
+        "ones, if only as empty fields",
+        f"{tmp_path}: not usable: fix the errors above",
     ]
     table(tmp_path, [("a", "x", "train"), *[(f"z{row}", "y", "tarin") for row in range(12)]], images=2)
     (tmp_path / "image_ids.txt").write_text("a\nb\n")
     (tmp_path / "image_lengths.npy").unlink()
     report = check_data(tmp_path)
-    unknown = [f"{at}pairs.csv: line {3 + row}: image 'z{row}'; expected an id of image_ids.txt" for row in range(10)]
+    expected = "expected an id of image_ids.txt; data.skip_missing=true (--skip-missing) leaves such rows out"
+    unknown = [f"{at}pairs.csv: line {3 + row}: image 'z{row}'; {expected}" for row in range(10)]
     drawn = [f"{at}pairs.csv: line {3 + row}: split 'tarin'; expected train, dev, test" for row in range(10)]
     more = ["... and 2 more"]
     assert [str(fault) for fault in report.faults] == unknown + more + drawn + more
@@ -232,7 +233,7 @@ def test_many_broken_lines_are_counted(tmp_path):
     (tmp_path / "pairs.jsonl").write_text("no\n" * 3000)
     faults = [str(fault) for fault in check_data(tmp_path).faults]
     assert len(faults) == 11
-    assert faults[0].startswith(f"{tmp_path}/pairs.jsonl: line 1 is not JSON")
+    assert faults[0].startswith(f"{tmp_path}/pairs.jsonl: line 1 is not valid JSON")
     assert faults[-1] == "... and 2990 more"
 
 
@@ -245,3 +246,18 @@ def test_images_of_one_id_in_two_splits_are_said(tmp_path):
     report = check_data(tmp_path)
     assert [str(fault) for fault in report.faults] == ["test: image ids that train has too: 2 ('b', 'd')"]
     assert report.usable
+
+
+def test_rows_without_image_are_left_out_and_listed(tmp_path, capsys, caplog):
+    rows = [(str(k), f"c{k}", "train" if k < 4 else "dev") for k in range(6)]
+    rows[2:2] = [(f"gone{k}", "x", "train") for k in range(5)]
+    table(tmp_path, rows)
+    assert run(["check", tmp_path]) == 2
+    capsys.readouterr()
+    assert run(["check", tmp_path, "--skip-missing"]) == 0
+    listed = ", ".join(f"line {4 + k}: image 'gone{k}'" for k in range(5))
+    assert f"warning: {tmp_path}: rows left out, their image is not there: 5 ({listed})\n" in capsys.readouterr().out
+    assert caplog.messages == [
+        "pairs.csv: 5 of 11 rows are left out, because their image is not there: line 4: image 'gone0'; line 5: image "
+        "'gone1'; line 6: image 'gone2', ... (`in2r data check --skip-missing` lists them)"
+    ]

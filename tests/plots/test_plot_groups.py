@@ -28,7 +28,7 @@ GRID: dict[str, Any] = {
     "groups": {
         "K": {"axes": {"method.num_neighbors": [1, 5, 20]}, "baseline": "5"},
         "gamma": {"axes": {"γ": {"0": {"method": {"gamma": 0.0}}, "0.5": {"method": {"gamma": 0.5}}}}, "seeds": [0]},
-        "names": {"axes": {"partition.loss": ["sce", "triplet-mean"]}},
+        "names": {"axes": {"method.partition_loss": ["sce", "triplet-mean"]}},
         "methods": {
             "axes": {
                 "method": {"IN²R": {}, "oracle": {"noise": {"oracle": True}}},
@@ -119,7 +119,7 @@ def test_points_without_two_groups_of_pairs_are_open(tmp_path: Path) -> None:
     assert (list(opened.get_xdata()), list(opened.get_ydata())) == ([1, 5], [296, 300])
     assert not [line for line in figure.axes[1].lines if line.get_markerfacecolor() == "white"]
     said = figure.get_supxlabel().replace("\n", " ")
-    assert "Open: in some epochs of co-training (K 1: 2 of 2; K 5: 0.5 of 2) the pairs formed one group" in said
+    assert "Open: in some epochs of the main phase (K 1: 2 of 2; K 5: 0.5 of 2) the losses formed one group" in said
 
 
 def test_methods_without_two_groups_of_pairs_are_open(grid: Path, tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_methods_without_two_groups_of_pairs_are_open(grid: Path, tmp_path: Path
     opened = [line for line in figure.axes[0].lines if line.get_markerfacecolor() == "white"]
     assert [(list(line.get_xdata()), line.get_marker()) for line in opened] == [([20], "o"), ([20], "s")]
     said = figure.get_supxlabel().replace("\n", " ")
-    assert "co-training (IN²R at 20 %, oracle at 20 %: 2 of 2) the pairs formed one group" in said
+    assert "the main phase (IN²R at 20 %, oracle at 20 %: 2 of 2) the losses formed one group" in said
 
 
 def test_a_flat_curve_looks_flat(grid: Path, tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ def test_scale_is_logarithmic_beyond_a_decade(values: list[float], scale: str) -
 
 
 def test_sensitivity_refuses_what_has_no_place_on_a_curve(grid: Path) -> None:
-    with pytest.raises(InputError, match=r"group names: sce on axis partition.loss is no number"):
+    with pytest.raises(InputError, match=r"group names: sce on axis method.partition_loss is no number"):
         sensitivity(only(grid, "names"))
     with pytest.raises(InputError, match=r"group methods: axes method, noise; .* single one"):
         sensitivity(only(grid, "methods"))
@@ -176,7 +176,7 @@ def test_noise_draws_an_oracle_dashed(grid: Path) -> None:
     assert [line.get_linestyle() for line in means] == ["-", "--"]
     assert [list(line.get_ydata()) for line in means] == [[295, 245], [302, 252]]
     assert axes.get_xlabel() == "injected noise (% of the training pairs, caption level)"
-    assert "told which pairs match" in figure.get_supxlabel()
+    assert "uses the truth about which pairs match" in figure.get_supxlabel()
 
 
 def test_clean_data_stand_at_zero(tmp_path: Path) -> None:
@@ -237,7 +237,7 @@ def test_two_rows_at_one_value_are_refused(tmp_path: Path) -> None:
     # of either row another seed: nothing is overwritten, and yet the mean would be over both
     finished = {"K_5_s0", "K_5-with-gamma-2_s1"}
     grid = write_grid(tmp_path / "grid", values, lambda cell: 300.0 if cell.name in finished else None)
-    with pytest.raises(InputError, match=r"group K: rows 5 and 5 with gamma 2 both stand at 5; make two groups"):
+    with pytest.raises(InputError, match=r"group K: rows 5 and 5 with gamma 2 both have 5; make two groups"):
         numeric_series(only(grid, "K"))
 
 
@@ -295,7 +295,7 @@ def test_a_damaged_record_is_refused(grid: Path) -> None:
     values["result"]["rows"]["ensemble"]["rsum"] = None
     file.write_text(json.dumps(values), encoding="utf-8")
     with pytest.raises(
-        InputError, match=r"^record K_1_s0: result\.rows\.ensemble\.rsum: expected a finite number, got None"
+        InputError, match=r"/records/K_1_s0\.json: result\.rows\.ensemble\.rsum: expected a finite number, got None"
     ):
         read_groups(grid, ["K"])
 

@@ -1,4 +1,4 @@
-"""L2RM: mismatched images and captions are matched anew inside the batch, by partial optimal transport.
+"""L2RM: mismatched images and captions are matched again inside the batch, by partial optimal transport.
 
 "Learning to Rematch Mismatched Pairs for Robust Cross-Modal Retrieval", Han et al., CVPR 2024. Read top to bottom:
 settings, warm-up, division, cost network, steps. S is the similarity of a batch (B, B), rows images; C the cost of
@@ -7,7 +7,7 @@ matching, π the transport plan. docs/methods/l2rm.md maps each formula to its f
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import cast
+from typing import Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +21,7 @@ from in2r.methods.network import Batch, Net
 from in2r.methods.warmup import SceWarmup
 from in2r.models.base import Items
 from in2r.models.encode import evaluating
-from in2r.partition import fit_two_betas, partial_transport
+from in2r.partition import fit_two_betas, fit_two_gaussians, partial_transport
 from in2r.transfer import send
 
 HINGE = "triplet-mean"
@@ -36,9 +36,14 @@ class L2rmConfig(MethodConfig):
     warmup_epochs: int = key(5, "epochs of warm-up on all pairs (paper: 5 on Flickr30K, 10 on COCO and CC152K)", low=0)
     warmup_temperature: float = key(0.05, "τ of the warm-up loss (released code)", above=0)
     epsilon: float = key(1e-7, "ε inside the logarithm of reverse cross-entropy (released code)", above=0)
+    clean_component: Literal["lower_mean", "lowest_loss"] = key(
+        "lower_mean",
+        "which Beta component is clean: the one of the lower mean, or the likelier one at the lowest loss (released "
+        "code; with few noisy pairs a wide noisy component wins there, and nearly all pairs are called noisy)",
+    )
     margin: float = key(0.2, "margin of the hinge (paper)", low=0)
     temperature: float = key(0.05, "τ of p in L_SKL (released code)", above=0)
-    mass: float = key(0.1, "ρ, the share of a noisy batch that is matched anew (released code)", above=0, high=1)
+    mass: float = key(0.1, "ρ, the share of a noisy batch that is matched again (released code)", above=0, high=1)
     regularisation: float = key(
         0.01, "entropic regularisation of the transport (released code: 0.01 on Flickr30K, 0.07 elsewhere)", above=0
     )
@@ -66,6 +71,7 @@ class L2rm(Method):
     config: L2rmConfig
     networks = 1
     sets = (Walk("clean", whole=True), Walk("noisy", whole=True))
+    waits = "the transport plan is iterated until it converges"
 
     def own(self, dim: int, pairs: int, batch_size: int) -> L2rmOwn:
         """Make the cost network, whose weights act on the captions of a full batch."""
@@ -93,8 +99,10 @@ class L2rm(Method):
         """Give the network its own verdict."""
         p, divisions = self.partition, {}
         for name, own in seen.items():
-            fit = fit_two_betas(own[HINGE], p.max_iter, p.minimum_separation)
-            belief = Belief.of(fit, own.mismatched[HINGE], p)
+            fit = fit_two_betas(own[HINGE], p.max_iter, minimum_separation=0, clean=self.config.clean_component)
+            # no bound on the separation of two Betas tells one group from two: two Gaussians say whether there are two
+            gaussians = fit_two_gaussians(own[HINGE], p.max_iter, p.tol, p.reg_covar, p.minimum_separation)
+            belief = Belief.of(gaussians, own.mismatched[HINGE], p)
             divisions[name] = divide_by_mixture(
                 HINGE, own[HINGE], fit, belief, data.pairs, len(data.image_of_pair), p, name
             )

@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import Any
 
 from in2r.errors import InputError, near
+from in2r.files import expand_home
 from in2r.methods.base import Method, MethodConfig
 from in2r.methods.division import PartitionConfig
 from in2r.methods.in2r import In2r
@@ -42,7 +43,7 @@ def find_method(name: str) -> type[Method]:
         return METHODS[name]
     if ".py:" in name:
         path, _, attribute = name.rpartition(":")
-        return _checked(getattr(_module(Path(path).expanduser().absolute()), attribute, None), name)
+        return _checked(getattr(_module(_absolute(path)), attribute, None), name)
     for entry in entry_points(group=ENTRY_POINTS):
         if entry.name == name:
             return _checked(entry.load(), f"{name} ({entry.value})")
@@ -58,19 +59,29 @@ def build_method(config: MethodConfig, partition: PartitionConfig) -> Method:
     return find_method(config.name)(config, partition)
 
 
+def absolute_name(name: str) -> str:
+    """Return a method's name, with the absolute path where it is a file's, so that it is found from any folder."""
+    path, _, attribute = name.rpartition(":")
+    return f"{_absolute(path)}:{attribute}" if ".py:" in name else name
+
+
 def method_file(name: str) -> dict[str, str] | None:
     """Return path and SHA-256 of the file that a user's own method comes from; None for an installed method."""
     if ".py:" not in name:
         return None
-    path = Path(name.rpartition(":")[0]).expanduser().absolute()
+    path = _absolute(name.rpartition(":")[0])
     return {"path": str(path), "sha256": sha256(path.read_bytes()).hexdigest()}
+
+
+def _absolute(path: str) -> Path:
+    return Path(expand_home(path)).absolute()
 
 
 @cache
 def _module(path: Path) -> ModuleType:
     """Run a file as a module of its own, once."""
     if not path.is_file():
-        raise InputError(f"{path}: no such file; a method of your own is named file.py:Class")
+        raise InputError(f"{path}: no such file; name a method of your own as file.py:Class")
     name = f"in2r_method_{sha256(str(path).encode()).hexdigest()[:12]}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from in2r.errors import InputError
 from in2r.metrics.ranks import TILE_CAPTIONS, ranks_from_embeddings
-from in2r.metrics.relevance import Copies, Ints, Tile, checked_owner, count_wrong, find_relevance
+from in2r.metrics.relevance import Copies, Ints, WrongCount, checked_owner, find_relevance
 from in2r.models.base import Backbone, Items
 from in2r.models.encode import evaluating, side_by_side
 from in2r.transfer import send
@@ -19,7 +19,7 @@ BUDGET = 256 * 2**20
 """Bytes that scoring one block may need, beside the encoded items, unless the caller says otherwise."""
 
 CPU_BUDGET = 32 * 2**20
-"""The same on a CPU. Larger blocks take twice the time there: malloc asks the system anew for what exceeds 32 MB."""
+"""The same on a CPU. Larger blocks take twice the time there: malloc asks the system each time for more than 32 MB."""
 
 SAME_LOG_ODDS = 1e-5
 """More than float32 rounding lets the log-odds of one pair, of the order of 10, differ from block to block."""
@@ -104,7 +104,23 @@ def ranks_of(
     budget: int | None = None,
     copies: Copies | None = None,
 ) -> tuple[Ints, Ints]:
-    """Return the ranks of a split by one backbone, or by the mean similarity of several.
+    """Return the ranks of a split by one backbone, or by the mean similarity of several; see `ranks_of_each`."""
+    if len(backbones) > 1 and not backbones[0].interacts:
+        _require_one_kind(backbones)
+        v, u = (side_by_side([items.vector for items in side]) for side in (images, texts))
+        return ranks_from_embeddings(v, u, image_of_caption, copies=copies)
+    return ranks_of_each(backbones, images, texts, image_of_caption, budget, copies)[-1]
+
+
+def ranks_of_each(
+    backbones: Sequence[Backbone],
+    images: Sequence[Items],
+    texts: Sequence[Items],
+    image_of_caption: ArrayLike,
+    budget: int | None = None,
+    copies: Copies | None = None,
+) -> list[tuple[Ints, Ints]]:
+    """Return the ranks of a split by each backbone and, of several, by their mean similarity.
 
     Dual encoders: by inner products in float64 (`ranks_from_embeddings`). Interaction backbones: the right pairs are
     scored first, then every block once, and counted at once. The order is that of the mean similarity; bounded ones are
@@ -120,21 +136,19 @@ def ranks_of(
         copies: which items are identical, so that every copy of a right item is right; None = a copy is a wrong item.
 
     Returns:
-        i2t ranks (N,), -1 for an image without captions, and t2i ranks (C,), all 0-based.
+        For each backbone, and then for several together: i2t ranks (N,), -1 for an image without captions, and t2i
+        ranks (C,), all 0-based.
 
     Raises:
         InputError: backbones of several kinds, or a similarity that is not finite.
         ValueError: as in `ranks_from_embeddings`.
     """
-    if len({(backbone.interacts, backbone.bounded) for backbone in backbones}) > 1:
-        raise InputError(
-            "networks: a mean of cosines and of similarities in (0, 1) has no meaning; expected backbones of one kind"
-        )
+    _require_one_kind(backbones)
     if not backbones[0].interacts:
-        v, u = images[0].vector, texts[0].vector
+        vectors = [(v.vector, u.vector) for v, u in zip(images, texts, strict=True)]
         if len(backbones) > 1:
-            v, u = (side_by_side([items.vector for items in side]) for side in (images, texts))
-        return ranks_from_embeddings(v, u, image_of_caption, copies=copies)
+            vectors.append((side_by_side([v for v, _ in vectors]), side_by_side([u for _, u in vectors])))
+        return [ranks_from_embeddings(v, u, image_of_caption, copies=copies) for v, u in vectors]
     owner = checked_owner(image_of_caption, len(images[0]), len(texts[0]))
     order = _longest_first(texts)  # so that the columns of a block are a slice
     if copies is not None:
@@ -143,22 +157,39 @@ def ranks_of(
     distinct_images = [_rows(items, torch.from_numpy(right.images.first)) for items in images]
     distinct_texts = [_rows(items, order[torch.from_numpy(right.captions.first)]) for items in texts]
     own = _right_pairs(backbones, distinct_images, distinct_texts, right.image, right.caption, budget)
-    i2t, t2i = count_wrong(_tiles(backbones, distinct_images, distinct_texts, budget), own, right, SAME_LOG_ODDS)
+    counts = [WrongCount(values, right, SAME_LOG_ODDS) for values in own]
+    for rows, columns, several in _tiles(backbones, distinct_images, distinct_texts, budget):
+        for count, values in zip(counts, several, strict=True):
+            count.add(rows, columns, values)
+    return [_in_order(*count.ranks(), order) for count in counts]
+
+
+def _in_order(i2t: Ints, t2i: Ints, order: Tensor) -> tuple[Ints, Ints]:
+    """Bring the ranks of captions that were sorted back into the captions' order."""
     of_caption = np.empty_like(t2i)
     of_caption[order.numpy()] = t2i
     return i2t, of_caption
 
 
+def _require_one_kind(backbones: Sequence[Backbone]) -> None:
+    if len({(backbone.interacts, backbone.bounded) for backbone in backbones}) > 1:
+        raise InputError(
+            "networks: a mean of cosines and of similarities in (0, 1) has no meaning; expected backbones of one kind"
+        )
+
+
 def _tiles(
     backbones: Sequence[Backbone], images: Sequence[Items], texts: Sequence[Items], budget: int | None
-) -> Iterator[Tile]:
-    """Yield what ranks are counted by, on the CPU: float64 is to be had there, and a tile is small.
+) -> Iterator[tuple[slice, slice, Tensor]]:
+    """Yield what ranks are counted by, (backbones and their mean, rows, columns), on the CPU: it has float64.
 
     The texts are sorted by length, the longest first.
     """
     for rows, columns, logits in logit_blocks(backbones, images, texts, budget):
-        values = log_odds(logits) if backbones[0].bounded else logits.mean(0)
-        yield rows, slice(int(columns[0]), int(columns[-1]) + 1), values.cpu()
+        if len(backbones) > 1:
+            mean = log_odds(logits) if backbones[0].bounded else logits.mean(0)
+            logits = torch.cat([logits, mean[None]])
+        yield rows, slice(int(columns[0]), int(columns[-1]) + 1), logits.cpu()
 
 
 def _right_pairs(
@@ -169,8 +200,8 @@ def _right_pairs(
     caption: Ints,
     budget: int | None,
 ) -> Tensor:
-    """Return what the right pairs (image, caption), each (P,), are ranked by (P,), on the CPU."""
-    own = torch.full((len(image),), torch.nan)
+    """Return what the right pairs (image, caption), each (P,), are ranked by, (backbones and their mean, P)."""
+    own = torch.full((len(backbones) + (len(backbones) > 1), len(image)), torch.nan)
     for top in range(0, len(images[0]), RIGHT_PAIRS):
         places = np.flatnonzero((image >= top) & (image < top + RIGHT_PAIRS))
         if not len(places):
@@ -178,10 +209,10 @@ def _right_pairs(
         some = [items[top : top + RIGHT_PAIRS] for items in images]
         captions, column = np.unique(caption[places], return_inverse=True)
         theirs = [_rows(items, torch.from_numpy(captions)) for items in texts]
-        found = torch.empty(min(RIGHT_PAIRS, len(images[0]) - top), len(captions))
+        found = torch.empty(len(own), min(RIGHT_PAIRS, len(images[0]) - top), len(captions))
         for rows, columns, values in _tiles(backbones, some, theirs, budget):
-            found[rows, columns] = values
-        own[torch.from_numpy(places)] = found[torch.from_numpy(image[places] - top), torch.from_numpy(column)]
+            found[:, rows, columns] = values
+        own[:, torch.from_numpy(places)] = found[:, torch.from_numpy(image[places] - top), torch.from_numpy(column)]
     return own
 
 

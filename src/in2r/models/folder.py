@@ -1,4 +1,4 @@
-"""The model folder: what training leaves for use.
+"""The model folder: what training makes for use.
 
 weights.safetensors   both networks' encoders, named A.* and B.*
 config.json           format, sizes, inputs, and where the weights come from
@@ -20,7 +20,7 @@ import in2r
 from in2r.config import fill, to_dict
 from in2r.data.text.vocabulary import Vocabulary
 from in2r.device import resolve_device
-from in2r.errors import InputError
+from in2r.errors import InputError, command_line
 from in2r.files import read_json, write_json, write_text
 from in2r.models.base import Backbone
 from in2r.models.build import Inputs, ModelConfig, build_backbone
@@ -51,7 +51,7 @@ def save_model(
         extra: more for config.json: data, noise, method, results.
 
     Raises:
-        InputError: something that is no model is there, or it cannot be written; an older model stays.
+        InputError: something that is no model is there, or it cannot be written; an older model is kept.
     """
     target = Path(os.path.abspath(folder))
     if target.exists() and not _is_model(target):
@@ -75,7 +75,7 @@ def save_model(
             write_text(fresh / "README.md", card)
             write_json(fresh / "config.json", config)
     except OSError as error:
-        raise InputError(f"{folder}: could not be written ({error.strerror}); an older model stays") from None
+        raise InputError(f"{folder}: could not be written ({error.strerror}); an older model is kept") from None
     return Path(folder)
 
 
@@ -91,7 +91,7 @@ def _is_model(folder: Path) -> bool:
 def _replacement(target: Path) -> Iterator[Path]:
     """Yield an empty folder beside the target; give it the target's name when the block succeeds.
 
-    What a killed process left is put right first: the names of both helpers are fixed.
+    What a killed process has left is repaired first: the names of both helpers are fixed.
     """
     fresh, old = (target.with_name(f".{target.name}.{kind}") for kind in ("new", "old"))
     if old.exists() and not target.exists():
@@ -167,7 +167,7 @@ def _find(folder: Path) -> Path:
     if (folder / "model" / "config.json").is_file():
         return folder / "model"
     if (folder / "run.json").is_file():
-        raise InputError(f"{folder}: the run has no model yet; `in2r resume {folder}` finishes it")
+        raise InputError(f"{folder}: the run has no model yet; `{command_line('in2r', 'resume', folder)}` finishes it")
     raise InputError(f"{folder}: no config.json here; expected a model folder or a run folder")
 
 

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from in2r.data.features import UNUSABLE, Features, unusable
+from in2r.data.features import UNUSABLE, Features, require_whole, unusable
 from in2r.data.text.vocabulary import PackedTokens, Vocabulary
 from in2r.errors import InputError
 from in2r.models.base import Backbone
@@ -256,12 +256,13 @@ def _lengths(lengths: Any, count: int, regions: int) -> NDArray[np.int64]:
 
 def _finite(block: NDArray[Any], start: int, what: str) -> NDArray[Any]:
     """Return the block as float16 or float32, checked."""
+    require_whole(block)
     if block.dtype not in (np.float16, np.float32):
         with np.errstate(over="ignore"):  # becomes an infinity, which is refused
             block = block.astype(np.float32)
     bad = np.flatnonzero(unusable(block))
     if len(bad):
-        raise InputError(f"{what}: row {start + bad[0]} (counted from 0) holds {UNUSABLE}; mend or remove it")
+        raise InputError(f"{what}: row {start + bad[0]} (counted from 0) holds {UNUSABLE}; fix or remove it")
     return block
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def draw_noise(figure: "Figure", group: GroupRecords) -> None:
-    """Draw one line per method; dashed where a run was told which pairs match.
+    """Draw one line per method; dashed if a run uses the truth.
 
     Args:
         figure: an empty one, from `style.canvas`.
@@ -44,7 +44,9 @@ def draw_noise(figure: "Figure", group: GroupRecords) -> None:
     axes.set_ylabel(f"{split_name(records)} rSum")
     _legend(figure, lines)
     points = [series.points for series in lines]
-    truth = " Dashed: the run was told which pairs match." if any(series.uses_truth for series in lines) else ""
+    truth = (
+        " Dashed: the run uses the truth about which pairs match." if any(series.uses_truth for series in lines) else ""
+    )
     opened = describe_one_group(
         (f"{series.label} at {x:g} %", course) for series in lines for x, course in sorted(series.one_group.items())
     )
@@ -70,10 +72,10 @@ def noise_series(group: GroupRecords) -> list[Series]:
 
 def noise_ratio(record: Record) -> float:
     """Return the declared ratio of a run, the realised one where none was declared, 0 without noise."""
-    declared, noise = record.settings["noise"]["ratio"], record.result["protocol"]["noise"]
+    declared, noise = record.config.noise.ratio, record.result.protocol.noise
     if declared is not None:
-        return float(declared)
-    return 0.0 if noise is None else float(noise["realised"])
+        return declared
+    return 0.0 if noise is None else noise.realised
 
 
 def _noise_axis(group: GroupRecords) -> int:
@@ -92,9 +94,7 @@ def _noise_axis(group: GroupRecords) -> int:
 def _level(records: Iterable[Record]) -> str:
     """Say the level of the injected noise; nothing where only clean data are measured yet."""
     found = dict.fromkeys(
-        str(noise["level"])
-        for record in records
-        if noise_ratio(record) and (noise := record.result["protocol"]["noise"]) is not None
+        noise.level for record in records if noise_ratio(record) and (noise := record.result.protocol.noise) is not None
     )
     if len(found) > 1:
         raise InputError(f"results that cannot be compared: noise at {' and '.join(found)} level")

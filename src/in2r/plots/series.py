@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from in2r.bench.grid import Row
 from in2r.bench.groups import GroupRecords
 from in2r.bench.notes import by_one_group
-from in2r.bench.protocols import forced, seed_noise, shared_protocol
-from in2r.bench.records import Cotraining, Record, cotraining
+from in2r.bench.records import ENSEMBLE, MainPhase, Record, main_phase
 from in2r.errors import InputError
 from in2r.plots.style import Line
 
@@ -29,9 +28,9 @@ class Series:
     label: str
     points: Points
     uses_truth: bool = False
-    """an oracle, or another run that was told which pairs match"""
-    one_group: Mapping[float, Cotraining] = field(default_factory=dict)
-    """x → how the runs there went, where their pairs formed one group in some epochs"""
+    """an oracle, or another run that uses the truth"""
+    one_group: Mapping[float, MainPhase] = field(default_factory=dict)
+    """x → the main phase of the runs there, where the losses formed one group in some epochs"""
 
     def means(self) -> tuple[list[float], list[float], list[float]]:
         """Return x in ascending order, the mean over seeds, and the standard deviation (0 for one seed)."""
@@ -42,13 +41,13 @@ class Series:
 
 def rsum(record: Record) -> float:
     """Return the rSum of the ensemble on the split that was evaluated."""
-    return float(record.result["rows"]["ensemble"]["rsum"])
+    return record.result.rows[ENSEMBLE]["rsum"]
 
 
 def draw_series(axes: "Axes", series: Series, line: Line, dashes: Any, *, seed_lines: bool) -> None:
     """Draw the mean as a thick line with markers, a band of one standard deviation, and each seed thinly.
 
-    A marker is open where the pairs formed one group in some epochs.
+    A marker is open where the losses formed one group in some epochs.
     """
     x, means, spread = series.means()
     low, high = ([m + sign * s for m, s in zip(means, spread, strict=True)] for sign in (-1, 1))
@@ -74,19 +73,20 @@ def describe_results(records: Sequence[Record], *, over_noise: bool = False) -> 
     Raises:
         InputError: the records do not agree in their protocol; such figures cannot be compared.
     """
-    protocols = [record.result["protocol"] for record in records]
-    shared = [shared_protocol(protocol) for protocol in protocols]
+    protocols = [record.result.protocol for record in records]
+    shared = [protocol.shared() for protocol in protocols]
     for key in shared[0].keys() - ({"noise_level", "noise_ratio"} if over_noise else set()):
         _require_one(key.replace("_", " "), (entry[key] for entry in shared))
     for what in {(record.seed, entry["noise_ratio"]) for record, entry in zip(records, shared, strict=True)}:
         same = [p for r, p, s in zip(records, protocols, shared, strict=True) if (r.seed, s["noise_ratio"]) == what]
-        _require_one(f"noise index of seed {what[0]}", map(seed_noise, same))
-    data, evaluated = protocols[0]["data"], protocols[0]["evaluated"]
-    folds = "" if evaluated["folds"] == 1 else f", mean of {evaluated['folds']} folds"
+        _require_one(f"noise index of seed {what[0]}", (protocol.seed_noise for protocol in same))
+    data, evaluated = protocols[0].data, protocols[0].evaluated
+    folds = "" if evaluated.folds == 1 else f", mean of {evaluated.folds} folds"
+    forced = any(protocol.was_forced for protocol in protocols)
     return (
-        f"rSum (0 to 600) of the ensemble, {evaluated['split']} split of {data['path']} ({data['fingerprint'][:12]}, "
-        f"{evaluated['images']:,} images, {evaluated['captions']:,} captions{folds})"
-        f"{'; some were FORCED in spite of changed data or settings' if any(map(forced, protocols)) else ''}"
+        f"rSum (0 to 600) of the ensemble, {evaluated.split} split of {data.path} ({data.fingerprint[:12]}, "
+        f"{evaluated.images:,} images, {evaluated.captions:,} captions{folds})"
+        f"{'; some were FORCED in spite of changed data or settings' if forced else ''}"
     )
 
 
@@ -98,7 +98,7 @@ def _require_one(what: str, values: Iterable[Any]) -> None:
 
 def split_name(records: Iterable[Record]) -> str:
     """Return the split that the records were evaluated on."""
-    return str(next(iter(records)).result["protocol"]["evaluated"]["split"])
+    return next(iter(records)).result.protocol.evaluated.split
 
 
 def describe_seeds(groups: Sequence[GroupRecords], points: Iterable[Points], seed: str) -> str:
@@ -113,18 +113,18 @@ def describe_seeds(groups: Sequence[GroupRecords], points: Iterable[Points], see
     return shown + (f"; not finished and not shown: {missing} of the runs" if missing else "")
 
 
-def describe_one_group(found: Iterable[tuple[str, Cotraining]]) -> str:
+def describe_one_group(found: Iterable[tuple[str, MainPhase]]) -> str:
     """Explain open markers, as the table explains ¶; nothing where there are none.
 
     Args:
-        found: name of a point and how its runs went.
+        found: name of a point and the main phase of its runs.
     """
     points = [f"{', '.join(names)}: {figures}" for figures, names in by_one_group(found).items()]
     if not points:
         return ""
     return (
-        f" Open: in some epochs of co-training ({'; '.join(points)}) the pairs formed one group, and a network went on "
-        "with the warm-up loss on all of them, whatever the settings of co-training."
+        f" Open: in some epochs of the main phase ({'; '.join(points)}) the losses formed one group, and a network "
+        "trained on all pairs with the warm-up loss, whatever the settings of the main phase."
     )
 
 
@@ -148,9 +148,9 @@ def make_series(
             owner = owners.setdefault(x, row)
             if owner.cells != row.cells:
                 both = " and ".join(", ".join(found.labels) for found in (owner, row))
-                raise InputError(f"group {group.group.name}: rows {both} both stand at {x:g}; make two groups of them")
+                raise InputError(f"group {group.group.name}: rows {both} both have {x:g}; make two groups of them")
             points.setdefault(x, {})[seed] = record
-    courses = {x: cotraining(runs.values()) for x, runs in points.items()}
+    courses = {x: main_phase(runs.values()) for x, runs in points.items()}
     return Series(
         label,
         {x: {seed: rsum(record) for seed, record in runs.items()} for x, runs in points.items()},
