@@ -1,4 +1,4 @@
-"""IN²R: image-text retrieval that survives mismatched pairs, and finds them."""
+"""IN²R: image-text retrieval trained on pairs of which many are mismatched, and a list of those."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -11,13 +11,13 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = ["InputError", "__version__", "load"]
 
-_ROOMS = ("layers", "losses", "memory", "metrics", "partition")
+_PACKAGES = ("layers", "losses", "memory", "metrics", "partition")
 
 
 def __getattr__(name: str) -> Any:
-    """Import `load` and the public rooms at their first use, so that `import in2r` stays light."""
+    """Import `load` and the public packages at their first use, so that `import in2r` stays light."""
     if name == "load":
         return import_module("in2r.models.folder").load
-    if name in _ROOMS:
+    if name in _PACKAGES:
         return import_module(f"in2r.{name}")
     raise AttributeError(f"module 'in2r' has no attribute {name!r}")

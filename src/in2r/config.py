@@ -268,7 +268,7 @@ def parse_overrides(pairs: Iterable[str], cls: type[Any] | None = None) -> dict[
 
     Args:
         pairs: what the user gave.
-        cls: the configuration that they are for. The value of a key that holds text is taken as it stands, unless it
+        cls: the configuration that they are for. The value of a key that holds text is taken as it is, unless it
             is null or in quotes: "a #1" is a folder's name, not "a" with a comment, and 2024 no number.
     """
     result: dict[str, Any] = {}

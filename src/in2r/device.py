@@ -93,7 +93,7 @@ def use_threads(threads: int | None) -> Iterator[None]:
 def hold_freed_memory() -> None:
     """Let this process keep large blocks that it frees for the next ones, where the C library is glibc.
 
-    By default it gives blocks above 32 MB back at once and each step takes them anew, page by page: a tenth of a
+    By default it gives blocks above 32 MB back at once and each step takes them again, page by page: a tenth of a
     training step at the paper's size. Peak memory stays about what it was; other processes do not get what is freed.
     """
     if sys.platform == "linux":

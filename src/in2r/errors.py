@@ -1,4 +1,4 @@
-"""The one error class for mistakes that a user can mend, a list of several; hints: a near name, a command to paste."""
+"""The one error class for mistakes that a user can fix, a list of several; hints: a near name, a command to paste."""
 
 import difflib
 import shlex
@@ -40,7 +40,7 @@ class Faults:
 
     @contextmanager
     def gather(self) -> Iterator[None]:
-        """Note all that the block raises as `InputError`, and go on behind it with what does not depend on it."""
+        """Note all that the block raises as `InputError`, and continue after it with what does not depend on it."""
         try:
             yield
         except InputError as error:

@@ -1,4 +1,4 @@
-"""Files that are whole or absent: temporary name, flush, rename; csv; hashes, room and permission to write."""
+"""Files that are whole or absent: temporary name, flush, rename; csv; hashes, free space and permission to write."""
 
 import hashlib
 import json
@@ -129,7 +129,7 @@ def write_csv(
         header: the names of the columns.
         rows: the values of each row, as many as there are names.
         delimiter: what separates two fields.
-        bom: begin with a byte order mark, by which spreadsheets know UTF-8.
+        bom: start with a byte order mark, by which spreadsheets know UTF-8.
     """
     encoding = "utf-8-sig" if bom else "utf-8"
     with atomic_path(path) as temporary, temporary.open("w", encoding=encoding, newline="") as file:

@@ -1,7 +1,7 @@
 """Every random draw of a run is a pure function of the seed and of the names of its purpose.
 
 A generator is derived from (seed, purpose, epoch, step, ...), never carried along: a new consumer cannot shift
-another one's draws, and an interrupted run needs no generator state to go on bit-identically.
+another one's draws, and an interrupted run needs no generator state to be resumed bit-identically.
 """
 
 import hashlib

@@ -1,4 +1,4 @@
-"""What every room asks of a device: values from the host without waiting, and full precision where it matters."""
+"""What every package asks of a device: values from the host without waiting, and full precision where it matters."""
 
 from contextlib import AbstractContextManager, nullcontext
 
@@ -14,7 +14,7 @@ def send(tensor: Tensor, device: torch.device | str) -> Tensor:
 
 
 def buffer(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device | str) -> Tensor:
-    """Return room on the CPU for what `send` will take to the device: page-locked already where that helps."""
+    """Return memory on the CPU for what `send` will take to the device: page-locked already where that helps."""
     return torch.empty(shape, dtype=dtype, pin_memory=torch.device(device).type == "cuda")
 
 

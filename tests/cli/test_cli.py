@@ -59,7 +59,7 @@ def test_a_run_that_ends_at_chance_says_so(scenes: Path, tmp_path: Path, capsys:
     settings = [f"data.path={scenes}", *SMALL, "train.epochs=1", "train.learning_rate=1e6"]
     assert main(["train", "sce", *(one for one in settings if "warmup" not in one), "--out", str(tmp_path / "r")]) == 0
     said = (
-        "NOTHING LEARNT: network A and B: no better than a random order; train anew with a smaller train.learning_rate"
+        "NOTHING LEARNT: network A and B: no better than a random order; train again with a smaller train.learning_rate"
     )
     assert f"the last epoch: {said}" in " ".join(capsys.readouterr().out.split())
     record = json.loads((tmp_path / "r" / "log.jsonl").read_text())

@@ -42,7 +42,7 @@ def test_a_run_stops_with_the_files_name_and_resumes_once_it_is_back(tmp_path: P
     assert done.returncode == 2
     assert done.stderr.splitlines()[-1] == (
         f"in2r: {file}: was cut short while it was in use, from {len(whole):,} to 0 bytes; put the whole file "
-        f"back; `in2r resume {run}` goes on with it"
+        f"back; `in2r resume {run}` resumes it"
     )
     assert "Traceback" not in done.stderr
     assert len(checkpoints(run / "checkpoints")) == 1

@@ -28,7 +28,7 @@ def test_it_leaves_a_model_and_shows_what_was_found(demo: Path, capsys: pytest.C
     kept = {path: path.read_bytes() for path in demo.glob("*/best.safetensors")}
     assert main(["demo", "--out", str(demo), *SMALL]) == 0
     shown = capsys.readouterr().out
-    assert shown.count("was finished before: nothing is trained") == len(kept) == 2
+    assert shown.count("the run is finished already: nothing is trained") == len(kept) == 2
     assert all(path.read_bytes() == content for path, content in kept.items())
     for expected in ("plain baseline", "IN²R", "A alone", "noise rate found", "belong together least"):
         assert expected in shown
@@ -55,7 +55,10 @@ def test_the_truth_that_is_shown_is_that_of_the_noise_index(demo: Path, capsys: 
     ("wish", "expected"),
     [
         (["--images", "41", "--epochs", "2"], "train is 40, now 41; choose another --out"),
-        (["--images", "40", "--epochs", "3"], "begun with other settings: train.epochs (2, now 3); choose another"),
+        (
+            ["--images", "40", "--epochs", "3"],
+            "was started with other settings: train.epochs (2, now 3); choose another",
+        ),
     ],
 )
 def test_other_wishes_than_those_it_was_begun_with_are_refused(

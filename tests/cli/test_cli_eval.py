@@ -158,7 +158,7 @@ def test_reservations_are_printed() -> None:
         "epochs": 45,
     }
     assert evaluate.reservations(protocol) == [
-        "FORCED: changed since the run began: setting train.seed (0, now 1)",
+        "FORCED: changed since the start of the run: setting train.seed (0, now 1)",
         "FORCED: changed while it was trained: the noise index n.npy",
         "UNFINISHED: 3 of 45 epochs",
     ]

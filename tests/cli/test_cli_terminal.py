@@ -52,10 +52,10 @@ def test_an_interrupt_during_imports_is_one_line(module: str, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("arguments", "begun", "expected"),
     [
-        (["train", "in2r", "--out", "a run"], True, "; `in2r resume 'a run'` goes on with it"),
+        (["train", "in2r", "--out", "a run"], True, "; `in2r resume 'a run'` resumes it"),
         (["train", "in2r", "--out", "a run"], False, ""),
-        (["resume", "a run"], True, "; `in2r resume 'a run'` goes on with it"),
-        (["demo"], False, "; `in2r demo` (the same command) goes on"),
+        (["resume", "a run"], True, "; `in2r resume 'a run'` resumes it"),
+        (["demo"], False, "; `in2r demo` (the same command) resumes it"),
         (["config", "show"], False, ""),
     ],
 )
@@ -115,7 +115,7 @@ def test_a_finished_run_says_so_and_a_test_is_proposed_where_there_is_a_split_fo
     last = f"model: {run}/model   test it: in2r eval {run}"
     assert capsys.readouterr().out.splitlines()[-1] == last
     assert cli.main(["resume", run]) == 0
-    assert capsys.readouterr().out.splitlines() == ["was finished before: nothing is trained", last]
+    assert capsys.readouterr().out.splitlines() == ["the run is finished already: nothing is trained", last]
     for file in data.glob("test_*"):
         file.unlink()
     other = str(tmp_path / "other")
@@ -182,7 +182,7 @@ def test_what_differs_from_in2r_is_shown_alone(capsys: pytest.CaptureFixture[str
         (["resume", "x", "y"], "y"),
         (
             ["resume", "x", "train.seed=1"],
-            "train.seed=1; a run goes on with the settings of its config.yaml (`in2r resume --help`)",
+            "train.seed=1; a run is resumed with the settings of its config.yaml (`in2r resume --help`)",
         ),
     ],
 )

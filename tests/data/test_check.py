@@ -211,7 +211,7 @@ def test_every_fault_of_a_table_is_named(tmp_path, capsys):
         f"error: {at}image_ids.txt: line 2 repeats 'a' of line 1",
         f"error: {at}pairs.csv: line 2 has 2 fields but the header 3 (separator ','); write the missing "
         "ones, if only as empty fields",
-        f"{tmp_path}: not usable: mend the errors above",
+        f"{tmp_path}: not usable: fix the errors above",
     ]
     table(tmp_path, [("a", "x", "train"), *[(f"z{row}", "y", "tarin") for row in range(12)]], images=2)
     (tmp_path / "image_ids.txt").write_text("a\nb\n")

@@ -419,7 +419,7 @@ def test_a_save_killed_between_its_two_renames_is_put_right(vectors: Path, monke
     vectors.rename(vectors.with_name(".vectors.old"))
     (vectors.with_name(".vectors.new")).mkdir()
     monkeypatch.setattr("in2r.models.folder.write_text", lambda *_: (_ for _ in ()).throw(OSError(28, "full")))
-    with pytest.raises(InputError, match="an older model stays"):
+    with pytest.raises(InputError, match="an older model is kept"):
         save(vectors, WORD_INPUTS)
     assert load(vectors).dim == 8
 

@@ -132,7 +132,7 @@ def test_a_sample_that_was_cut_off_is_made_anew(root: Path, left: int, caplog: p
     assert torch.equal(sample_embeddings(root / "one").images, first.images)
     assert file.read_bytes() == whole
     assert "embeddings_dev.safetensors: not a readable safetensors file" in caplog.text
-    assert "it is made anew" in caplog.text
+    assert "it is made again" in caplog.text
 
 
 def test_too_few_pairs_are_refused(root: Path) -> None:

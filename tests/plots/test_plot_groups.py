@@ -176,7 +176,7 @@ def test_noise_draws_an_oracle_dashed(grid: Path) -> None:
     assert [line.get_linestyle() for line in means] == ["-", "--"]
     assert [list(line.get_ydata()) for line in means] == [[295, 245], [302, 252]]
     assert axes.get_xlabel() == "injected noise (% of the training pairs, caption level)"
-    assert "told which pairs match" in figure.get_supxlabel()
+    assert "uses the truth about which pairs match" in figure.get_supxlabel()
 
 
 def test_clean_data_stand_at_zero(tmp_path: Path) -> None:
@@ -237,7 +237,7 @@ def test_two_rows_at_one_value_are_refused(tmp_path: Path) -> None:
     # of either row another seed: nothing is overwritten, and yet the mean would be over both
     finished = {"K_5_s0", "K_5-with-gamma-2_s1"}
     grid = write_grid(tmp_path / "grid", values, lambda cell: 300.0 if cell.name in finished else None)
-    with pytest.raises(InputError, match=r"group K: rows 5 and 5 with gamma 2 both stand at 5; make two groups"):
+    with pytest.raises(InputError, match=r"group K: rows 5 and 5 with gamma 2 both have 5; make two groups"):
         numeric_series(only(grid, "K"))
 
 

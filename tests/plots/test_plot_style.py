@@ -75,7 +75,7 @@ def test_a_legend_of_long_names_stays_within_the_figure(tmp_path: Path) -> None:
 
 
 def test_another_ending_is_refused_and_nothing_written(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"x\.jpg: the ending .*expected \.svg, \.pdf or \.png"):
+    with pytest.raises(InputError, match=r"x\.jpg: the suffix .*expected \.svg, \.pdf or \.png"):
         draw(tmp_path / "x.jpg")
     assert list(tmp_path.iterdir()) == []
 

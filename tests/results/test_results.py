@@ -177,7 +177,7 @@ def test_other_features_are_refused_unless_forced(data: Path, tmp_path: Path) ->
     first = evaluate_run(run)
     np.save(mine / "test_ims.npy", np.load(mine / "test_ims.npy")[::-1])
     for call in (evaluate_run, score_run):
-        with pytest.raises(InputError, match="changed since the run began"):
+        with pytest.raises(InputError, match="changed since the start of the run"):
             call(run)
     forced = evaluate_run(run, force=True)
     assert forced["protocol"]["data"]["same_as_in_training"] is False
@@ -192,7 +192,7 @@ def test_an_unfinished_run_is_refused_unless_asked_for(run: Path) -> None:
     log.write_text(log.read_text().splitlines(keepends=True)[0])
     checkpoints(run / "checkpoints")[-1].unlink()
     for call in (evaluate_run, score_run):
-        with pytest.raises(InputError, match=r"run: unfinished \(1 of 2 epochs\); `in2r resume .*run` goes on"):
+        with pytest.raises(InputError, match=r"run: unfinished \(1 of 2 epochs\); `in2r resume .*run` resumes it"):
             call(run)
     protocol = evaluate_run(run, unfinished=True)["protocol"]
     assert (protocol["finished"], protocol["epochs_done"]) == (False, 1)
@@ -229,7 +229,7 @@ def test_collapsed_embeddings_are_flagged(run: Path, caplog: pytest.LogCaptureFi
 def test_weights_of_another_size_are_refused(run: Path) -> None:
     config = (run / "config.yaml").read_text()
     (run / "config.yaml").write_text(config.replace("dim: 8", "dim: 4", 1))
-    with pytest.raises(InputError, match=r"began: setting model\.dim \(8, now 4\)"):
+    with pytest.raises(InputError, match=r"start of the run: setting model\.dim \(8, now 4\)"):
         evaluate_run(run)
     with pytest.raises(InputError, match=r"best\.safetensors: weights of network A do not fit"):
         evaluate_run(run, force=True)

@@ -353,14 +353,14 @@ def test_pairs_are_scored_whole_where_training_scored_them_augmented(data: Path,
     assert score_run(tmp_path / "run", force=True).read_bytes() == scores
 
 
-def test_a_threshold_that_trusts_nothing_is_said_and_the_run_goes_on(
+def test_a_threshold_that_trusts_nothing_is_logged_and_the_run_continues(
     data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     last = run(tmp_path / "run", data, "partition.threshold=1.0")[-1]
     told = [record.getMessage() for record in caplog.records if "threshold" in record.getMessage()]
     assert told == [
         "epoch 2, network A and B: no two pairs above partition.threshold=1; the lowest losses count as clean "
-        "(said once)"
+        "(logged once)"
     ]
     assert last["clean_set_was_empty_A"] == 1
     assert last["steps"] == {"A": 1, "B": 1}
@@ -374,7 +374,7 @@ def test_a_threshold_that_suspects_nothing_leaves_steps_unrectified(data: Path, 
     assert "loss_rect_A" not in last
 
 
-def test_one_group_goes_on_with_the_warm_up_loss_on_all_pairs(
+def test_one_group_trains_with_the_warm_up_loss_on_all_pairs(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     losses = torch.as_tensor(np.random.default_rng(0).standard_normal(60), dtype=torch.float32)
@@ -391,8 +391,8 @@ def test_one_group_goes_on_with_the_warm_up_loss_on_all_pairs(
     [told] = [record.getMessage() for record in caplog.records if "show a group" in record.getMessage()]  # of two
     assert told == (
         "epoch 2, network A and B: the losses do not show a group of mismatched pairs (partition.minimum_separation=9, "
-        "partition.maximum_divergence=0.33): where that is so, a network makes the warm-up's steps on all pairs, as "
-        "suits clean data or a weak model (said once)"
+        "partition.maximum_divergence=0.33): the data are clean or the model is weak; in such an epoch a network "
+        "trains on all pairs with the warm-up loss (logged once)"
     )
     line = json.loads((tmp_path / "run" / "log.jsonl").read_text().splitlines()[-1])
     for network in "AB":
@@ -403,7 +403,7 @@ def test_one_group_goes_on_with_the_warm_up_loss_on_all_pairs(
         assert line[f"mean_clean_prob_{network}"] is None
 
 
-def test_all_losses_equal_is_said_and_the_run_goes_on(
+def test_equal_losses_are_logged_and_the_run_continues(
     data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = believed(dict.fromkeys(("sce", "triplet-mean"), torch.ones(60)))

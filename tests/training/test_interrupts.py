@@ -1,4 +1,4 @@
-"""An interrupted run has done and saved its step: it goes on bit-identically and repeats nothing."""
+"""An interrupted run has done and saved its step: it is resumed bit-identically and repeats nothing."""
 
 import os
 import signal

@@ -101,7 +101,7 @@ def test_a_file_that_has_changed_is_refused_unless_forced(data: Path, tmp_path: 
     folder = start_run(tmp_path / "run", configured(data, "train.epochs=1", file=file)).path
     checkpoints(folder / "checkpoints")[-1].unlink()
     file.write_text(file.read_text(encoding="utf-8") + "# changed\n", encoding="utf-8")
-    with pytest.raises(InputError, match=f"changed since the run began: the method's file {file}"):
+    with pytest.raises(InputError, match=f"changed since the start of the run: the method's file {file}"):
         resume_run(folder)
     resume_run(folder, force=True)
     assert RunFolder(folder).info()["forced"] == [f"the method's file {file}"]

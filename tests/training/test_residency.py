@@ -96,7 +96,7 @@ def test_a_place_that_is_too_small_is_refused_with_the_sizes(
         decide(setting, device, int(16.7 * GB), int(2.2 * GB), free)
     assert str(caught.value) == (
         f"configuration: `data.residency` ({setting}) needs 15.55 GiB for the features and {run} GiB for the run in "
-        f"{place}, where {left} GiB are free; mapped reads them from the file"
+        f"{place}, where {left} GiB are free; mapped reads the features from the file"
     )
 
 

@@ -1,4 +1,4 @@
-"""A run that is killed goes on as if it had never stopped; bad checkpoints, full disks, two processes."""
+"""A run that is killed is resumed bit-identically; bad checkpoints, full disks, two processes."""
 
 import errno
 import fcntl
@@ -199,7 +199,7 @@ def test_a_new_checkpoint_never_gives_way_to_a_damaged_one_of_a_later_step(tmp_p
     for step in (10, 20, 30):
         save_checkpoint(tmp_path, step, {"x": torch.zeros(1)}, {}, keep=2)
     assert steps() == [20, 30]
-    (tmp_path / "step-000000030.safetensors").write_bytes(b"damaged")  # the run goes on from step 20
+    (tmp_path / "step-000000030.safetensors").write_bytes(b"damaged")  # the run is resumed from step 20
     save_checkpoint(tmp_path, 25, {"x": torch.zeros(1)}, {}, keep=1)
     assert steps() == [25]
 
@@ -396,7 +396,7 @@ def test_damaged_best_weights_are_missed_before_training(copied: Path) -> None:
 def test_a_checkpoint_of_another_run_is_refused(copied: Path, whole: dict[str, Path]) -> None:
     newest, other = (checkpoints(folder / "checkpoints")[-1] for folder in (copied, whole["alternating"]))
     shutil.copy(other, newest)  # of the same shapes
-    with pytest.raises(InputError, match=rf"{newest.name}: of another run \(.*\); put this run's own back"):
+    with pytest.raises(InputError, match=rf"{newest.name}: of another run \(.*\); put this run's own file back"):
         resume_run(copied)
     with pytest.raises(InputError, match="of another run"):
         resume_run(copied, force=True)
@@ -405,7 +405,7 @@ def test_a_checkpoint_of_another_run_is_refused(copied: Path, whole: dict[str, P
 def test_best_weights_of_another_run_are_refused(copied: Path, whole: dict[str, Path]) -> None:
     shutil.copy(whole["alternating"] / "best.safetensors", copied)
     for look in (resume_run, evaluate_run, score_run):
-        with pytest.raises(InputError, match=r"best\.safetensors: of another run \(.*\); put this run's own back"):
+        with pytest.raises(InputError, match=r"best\.safetensors: of another run \(.*\); put this run's own file back"):
             look(copied)
 
 
@@ -452,7 +452,7 @@ def test_checkpoints_and_best_weights_say_whose_they_are(copied: Path) -> None:
         (
             "config.yaml",
             b"",
-            r"config\.yaml: no `data\.path` \(and \d+ more\); put back what .* `settings` in run\.json",
+            r"config\.yaml: no `data\.path` \(and \d+ more\); put back the value at the start, in `settings` of run",
         ),
         ("run.json", b"[]", r"run\.json: expected keys and values, got \[\]"),
         ("run.json", b"{", r"run\.json: not valid JSON"),
@@ -581,7 +581,7 @@ def test_another_number_of_pairs_within_an_epoch(copied: Path) -> None:
     newest = checkpoints(copied / "checkpoints")[-1]
     tensors, meta = load_tensors(newest)
     fewer = {name: value[:-1] if name.startswith("division.") else value for name, value in tensors.items()}
-    save_tensors(newest, fewer, {**meta, "begun": True})
+    save_tensors(newest, fewer, {**meta, "divided": True})
     with pytest.raises(InputError, match=r"step-.*: 59 training pairs, now there are 60"):
         resume_run(copied, force=True)
 
@@ -668,7 +668,7 @@ def test_the_threads_of_a_run_are_its_own(data: Path, tmp_path: Path, monkeypatc
     assert seen == [usual] * 7
 
 
-# --- what the run was begun with
+# --- what the run was started with
 
 
 def change_captions(data: Path) -> None:
@@ -694,12 +694,12 @@ def test_other_features_are_refused_unless_forced(
     folder, data, _ = movable
     change_captions(data)
     with pytest.raises(
-        InputError, match=f"changed since the run began: the features or captions of train in {data}.*--force"
+        InputError, match=f"changed since the start of the run: the features or captions of train in {data}.*--force"
     ):
         resume_run(folder)
     with caplog.at_level(logging.WARNING):
         resume_run(folder, force=True)
-    assert "going on as forced" in caplog.text
+    assert "used because of --force" in caplog.text
     assert len(RunFolder(folder).records()) == 2
 
 
@@ -724,7 +724,7 @@ def test_a_foreign_index_is_kept_with_all_that_was_found(data: Path, noise: Path
 def test_another_noise_index_is_refused(movable: tuple[Path, Path, Path]) -> None:
     folder, _, _ = movable
     copy = tiny_engine.make_noise(folder / "noise_index.npy", 0.6)
-    with pytest.raises(InputError, match=f"changed since the run began: the noise index {copy}"):
+    with pytest.raises(InputError, match=f"changed since the start of the run: the noise index {copy}"):
         resume_run(folder)
 
 
@@ -759,7 +759,9 @@ def test_settings_that_decide_the_run_are_refused_when_changed(
     copied: Path, section: str, name: str, value: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     change_setting(copied, section, name, value)
-    with pytest.raises(InputError, match=rf"began: setting {section}\.{name} \(.*, now {value}\); --force goes on"):
+    with pytest.raises(
+        InputError, match=rf"start of the run: setting {section}\.{name} \(.*, now {value}\); --force uses them"
+    ):
         resume_run(copied)
     with caplog.at_level(logging.WARNING):
         resume_run(copied, force=True)
@@ -806,7 +808,7 @@ def test_another_vocabulary_is_refused(whole: dict[str, Path], tmp_path: Path) -
 
 @pytest.fixture
 def with_word_vectors(data: Path, tmp_path: Path) -> tuple[Path, Path]:
-    """Return a finished run of one epoch that began with word vectors, and their file."""
+    """Return a finished run of one epoch that started with word vectors, and their file."""
     file = tmp_path / "glove.txt"
     file.write_text("red 1 0 0 0\ndog 0 1 0 0\n", encoding="utf-8")
     overrides = (f"data.word_vectors={file}", "train.epochs=1", "train.initial_weights=independent")
@@ -820,7 +822,9 @@ def test_other_word_vectors_before_the_first_checkpoint_are_refused(with_word_ve
     rewind(folder, 9)  # killed before the first checkpoint
     text = file.read_text(encoding="utf-8")
     file.write_text(text.replace("red 1", "red 2"), encoding="utf-8")
-    with pytest.raises(InputError, match=f"changed since the run began: the word vectors {file}; --force goes on"):
+    with pytest.raises(
+        InputError, match=f"changed since the start of the run: the word vectors {file}; --force uses them"
+    ):
         resume_run(folder)
     file.write_text(text, encoding="utf-8")
     resume_run(folder)

@@ -124,7 +124,7 @@ def test_a_damaged_one_is_said_and_trained_afresh(data: Path, tmp_path: Path, ca
     file.write_bytes(content)
     again = start_run(tmp_path / "again", wish(data, tmp_path / "kept"))
     assert taken_over(again) == 0
-    assert "the warm-up is trained afresh" in caplog.text
+    assert "the warm-up is trained again" in caplog.text
     assert_same(first.path, again.path)
     assert taken_over(start_run(tmp_path / "third", wish(data, tmp_path / "kept"))) == 2  # it was written anew
 

@@ -12,7 +12,7 @@ from in2r.cli.settings import add_settings
 
 EXAMPLES = """\
 examples:
-  in2r config show                             every key, its value and why
+  in2r config show                             every key, value and reason
   in2r config show in2r/released train.seed=1  a preset with changes
   in2r config show in2r/tuned --changed        only what differs from `in2r`
   in2r config show in2r --yaml > my.yaml       a file to edit
@@ -25,7 +25,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     verbs = parser.add_subparsers(metavar="VERB", required=True)
     show = verbs.add_parser(
         "show",
-        help="print the settings that a preset or a file comes to, with their reasons",
+        help="print the settings of a preset or a file, with their reasons",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -177,7 +177,7 @@ def _print_report(report: "CheckReport", console: Console) -> None:
         console.print(table)
     for fault in report.faults:
         console.print(f"{fault.level}: {fault}", markup=False, highlight=False, soft_wrap=True)
-    verdict = "usable" if report.usable else "not usable: mend the errors above"
+    verdict = "usable" if report.usable else "not usable: fix the errors above"
     console.print(f"{report.path}: {verdict}", markup=False, highlight=False, soft_wrap=True)
 
 

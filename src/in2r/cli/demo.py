@@ -44,7 +44,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     parser = subparsers.add_parser(
         "demo",
         help="do the whole job on drawn scenes with 40 %% mismatched captions, in minutes",
-        epilog="example: in2r demo --out demo   (called again, it goes on where it stopped)",
+        epilog="example: in2r demo --out demo   (the same command resumes it)",
     )
     parser.add_argument("--out", type=path_argument, default=Path("demo"), metavar="FOLDER", help="default: demo")
     parser.add_argument(
@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
     console = Console()
     data, file = args.out / "data", args.out / "noise_0.4.npy"
     settings = [*DEMO, f"data.path={data}", f"noise.index={file}", f"train.epochs={args.epochs}"]
-    warmup = max(1, 7 * args.epochs // 10)  # a weak model has nothing to tell pairs apart by
+    warmup = max(1, 7 * args.epochs // 10)  # a weak model cannot tell pairs apart
     configs = {
         # the hardest negative, the field's usual choice, collapses on so many mismatches: the mean is the fair baseline
         "plain baseline": load_config("triplet", [*settings, "method.negatives=mean"]),
@@ -119,7 +119,7 @@ def _noise(file: Path, data: Path) -> "NoiseIndex":
 
 
 def _train(path: Path, config: "RunConfig", console: Console) -> None:
-    """Train, go on, or find it done."""
+    """Train, resume, or find it finished."""
     from in2r.results import export_model
     from in2r.runs.folder import RunFolder
     from in2r.runs.identity import changed_settings
@@ -133,9 +133,9 @@ def _train(path: Path, config: "RunConfig", console: Console) -> None:
         else:
             changed = changed_settings(folder.info()["settings"], config)
             if changed:
-                raise InputError(f"{path}: begun with other settings: {', '.join(changed)}; choose another --out")
+                raise InputError(f"{path}: was started with other settings: {', '.join(changed)}; choose another --out")
             if len(folder.records()) == config.train.epochs:
-                console.print("was finished before: nothing is trained")
+                console.print("the run is finished already: nothing is trained")
             resume_run(path, terminal)
     finally:
         terminal.close()

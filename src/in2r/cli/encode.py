@@ -25,8 +25,7 @@ examples:
 
 The vectors are float32 with unit norm: images @ captions.T are the
 similarities. A warning says when many words are not in the model's vocabulary.
-Large files are read and written in blocks; a result is there as a whole or not
-at all.
+Large files are read and written in blocks. The result is whole or absent.
 """
 
 

@@ -14,7 +14,7 @@ examples:
   in2r eval runs/coco --folds 5  COCO 1K: the mean over five folds; else 5K
 
 Writes RUN/result_<split>[_5fold].json: rows A, B and ensemble, and the
-protocol they hold for.
+protocol under which they were measured.
 """
 RECALLS = {
     "i2t_r1": "i2t R@1",
@@ -33,7 +33,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     """Add the verb."""
     parser = subparsers.add_parser(
         "eval",
-        help="test the best validation checkpoint of a run",
+        help="test the best epoch of a run",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -48,8 +48,10 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         "default: right where more than 5 %% of the images or captions have copies",
     )
     parser.add_argument("--device", help="auto, cpu, cuda, mps; default: the run's")
-    parser.add_argument("--force", action="store_true", help="go on although the data or the noise index have changed")
-    parser.add_argument("--unfinished", action="store_true", help="take the best epoch so far of an unfinished run")
+    parser.add_argument(
+        "--force", action="store_true", help="use the data although they or the noise index have changed"
+    )
+    parser.add_argument("--unfinished", action="store_true", help="use the best epoch so far of an unfinished run")
     parser.set_defaults(run=run)
 
 
@@ -131,9 +133,9 @@ def duplicate_lines(found: dict[str, Any]) -> list[str]:
 
 
 def reservations(protocol: dict[str, Any]) -> list[str]:
-    """Say what the figures were forced in spite of."""
+    """Name the changes in spite of which the figures were made."""
     forced = protocol["forced"]
-    lines = [f"FORCED: changed since the run began: {change}" for change in forced["now"]]
+    lines = [f"FORCED: changed since the start of the run: {change}" for change in forced["now"]]
     lines += [f"FORCED: changed while it was trained: {change}" for change in forced["training"]]
     if not protocol["finished"]:
         lines.append(f"UNFINISHED: {protocol['epochs_done']} of {protocol['epochs']} epochs")

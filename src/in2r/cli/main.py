@@ -29,11 +29,11 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the parser with all verbs."""
     parser = argparse.ArgumentParser(
         prog="in2r",
-        description="Learn image-text retrieval in spite of mismatched pairs, and find those pairs.",
-        epilog="Begin with `in2r demo`; `in2r VERB --help` shows examples.",
+        description="Train image-text retrieval on pairs of which many are mismatched, and list the mismatched pairs.",
+        epilog="Start with `in2r demo`. `in2r VERB --help` shows examples.",
     )
     parser.add_argument("--version", action="version", version=f"in2r {in2r.__version__}")
-    parser.add_argument("--debug", action="store_true", help="show a traceback where one line would be shown")
+    parser.add_argument("--debug", action="store_true", help="show a traceback in place of one line")
     subparsers = parser.add_subparsers(title="verbs", dest="verb", metavar="VERB", required=True)
     for verb in VERBS:
         import_module(f"in2r.cli.{verb}").register(subparsers)
@@ -41,9 +41,9 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one verb; return the exit status: 0 done, 2 a mistake that the user can mend, 130 interrupted.
+    """Run one verb; return the exit status: 0 done, 2 a mistake that the user can fix, 130 interrupted.
 
-    A standard output that nobody reads any more, as behind `| head`, stops nothing and changes no status.
+    If nobody reads the standard output any more, as behind `| head`, the verb continues and its status stays.
     """
     args = argparse.Namespace(debug=False, verb=None)
     try:
@@ -52,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except InputError as error:
         return _mistake(error, str(error), args)
     except OSError as error:
-        return _mistake(error, "; ".join([describe(error), *_goes_on(args)]), args)
+        return _mistake(error, "; ".join([describe(error), *_resuming(args)]), args)
     except (MemoryError, RuntimeError) as error:
         if not _is_out_of_memory(error):
             raise
@@ -60,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         lower = "lower train.batch_size, model.dim or method.memory_size"
         return _mistake(error, f"out of memory ({reason}); {lower}", args)
     except KeyboardInterrupt:
-        sys.stderr.write("; ".join(["in2r: interrupted", *_goes_on(args)]) + "\n")
+        sys.stderr.write("; ".join(["in2r: interrupted", *_resuming(args)]) + "\n")
         return 130
 
 
@@ -82,7 +82,7 @@ def _parse(argv: Sequence[str] | None, args: argparse.Namespace) -> None:
     unknown = [text for text in rest if "overrides" not in args or text.startswith("-") or "=" not in text]
     if unknown:
         settings = args.verb == "resume" and any("=" in text for text in unknown)
-        hint = "; a run goes on with the settings of its config.yaml (`in2r resume --help`)" if settings else ""
+        hint = "; a run is resumed with the settings of its config.yaml (`in2r resume --help`)" if settings else ""
         parser.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
     if rest:
         args.overrides = [*args.overrides, *rest]
@@ -106,16 +106,16 @@ def _mistake(error: Exception, line: str, args: argparse.Namespace) -> int:
     return 2
 
 
-def _goes_on(args: argparse.Namespace) -> list[str]:
-    """Say what goes on with the work that was interrupted, if anything does."""
+def _resuming(args: argparse.Namespace) -> list[str]:
+    """Name the command that resumes the interrupted work, if there is one."""
     if args.verb == "demo":
-        return ["`in2r demo` (the same command) goes on"]
+        return ["`in2r demo` (the same command) resumes it"]
     if vars(args).get("bench_verb") == "run":
         return [f"`{command_line('in2r', 'bench', 'run', args.out or args.grid)}` resumes it"]
     folder = {"train": "out", "resume": "folder"}.get(args.verb)
     if folder is None or not (Path(vars(args)[folder]) / "config.yaml").is_file():  # RunFolder would import PyTorch
         return []
-    return [f"`{command_line('in2r', 'resume', vars(args)[folder])}` goes on with it"]
+    return [f"`{command_line('in2r', 'resume', vars(args)[folder])}` resumes it"]
 
 
 class _Output(io.FileIO):
@@ -133,7 +133,7 @@ class _Output(io.FileIO):
 
 @contextmanager
 def _output_that_may_lose_its_reader() -> Iterator[None]:
-    """Let work go on when it does: rich would end the process, at the first line of a training of hours."""
+    """Continue when that happens: rich would end the process, at the first line of a training of hours."""
     given = sys.stdout
     binary = getattr(given, "buffer", None)
     file = getattr(binary, "raw", binary)  # python -u has no buffer in between

@@ -44,25 +44,25 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
     make = verbs.add_parser("make", help="draw a noise index for the training pairs and save it")
     make.add_argument("data", type=path_argument, help="the data folder")
-    make.add_argument("--ratio", type=float, required=True, help="share to move, in [0, 1]")
+    make.add_argument("--ratio", type=float, required=True, help="share of mismatched pairs, in [0, 1]")
     make.add_argument(
         "--level",
         choices=LEVELS,
         default="caption",
-        help="caption: image ids permuted among captions; image: whole images move (default: caption)",
+        help="caption: the images of single captions are permuted; image: whole images are permuted (default: caption)",
     )
-    make.add_argument("--seed", type=int, default=0, help="of the draw; the same one moves the same (default: 0)")
+    make.add_argument("--seed", type=int, default=0, help="of the draw (default: 0)")
     make.add_argument(
-        "--out", type=path_argument, required=True, help="the npy file; a record NAME.npy.json is put beside it"
+        "--out", type=path_argument, required=True, help="the npy file; a record NAME.npy.json is written beside it"
     )
     make.add_argument("--force", action="store_true", help="overwrite the file")
     make.set_defaults(run=run_make)
 
-    check = verbs.add_parser("check", help="say what an index file holds and whether it fits")
-    check.add_argument("file", type=path_argument, help="the index file, ours or a foreign one")
+    check = verbs.add_parser("check", help="describe an index file and check that it fits")
+    check.add_argument("file", type=path_argument, help="the index file, of in2r or of other code")
     check.add_argument("data", type=path_argument, help="the data folder")
-    check.add_argument("--ratio", type=float, help="the ratio you expect; refused if another one was realised")
-    check.add_argument("--level", choices=LEVELS, help="the protocol you expect; refused if it is the other one")
+    check.add_argument("--ratio", type=float, help="the ratio you expect; a file with another ratio is refused")
+    check.add_argument("--level", choices=LEVELS, help="the level you expect; a file of the other level is refused")
     check.set_defaults(run=run_check)
     for verb in (make, check):
         add_data_options(verb, vectors=True)

@@ -17,8 +17,8 @@ examples:
   in2r plot noise grids/table1 --group table1 --out noise.pdf
   in2r plot embeddings runs/mine runs/other --out spaces.png
 
-The ending of --out says what is written: .svg, .pdf or .png. A file of that
-name is replaced. Embeddings need the data the first time, the others never.
+The suffix of --out chooses the format: .svg, .pdf or .png. A file of that
+name is replaced. Only embeddings need the data, and only the first time.
 grids/sensitivity and grids/table1 are made by `in2r bench run` from the grids
 `sensitivity` and `table1_flickr30k` of the package.
 """
@@ -39,7 +39,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     losses = _add(kinds, "losses", run_losses, "per-sample losses, the fitted components and the split")
     losses.add_argument("source", type=path_argument, metavar="RUN", help=source)
     losses.add_argument("--epoch", type=int, metavar="N", help="one epoch, from 1; default: all, as small panels")
-    losses.add_argument("--network", choices=("A", "B"), default="A", help="who judges; default: A")
+    losses.add_argument("--network", choices=("A", "B"), default="A", help="whose losses; default: A")
 
     curves = _add(kinds, "curves", run_curves, "training curves of one or several runs")
     curves.add_argument("sources", type=path_argument, metavar="RUN", nargs="+", help=source)
@@ -50,7 +50,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         "--group", action="append", required=True, metavar="NAME", help="a group with one axis of numbers; repeatable"
     )
 
-    noise = _add(kinds, "noise", run_noise, "rSum against the noise ratio, one line a method")
+    noise = _add(kinds, "noise", run_noise, "rSum against the noise ratio, one line per method")
     noise.add_argument("grid", type=path_argument, metavar="GRID", help="the grid folder")
     noise.add_argument("--group", required=True, metavar="NAME", help="a group with an axis that sets the ratio")
 
@@ -59,7 +59,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     embeddings.add_argument("second", type=path_argument, metavar="RUN_B", help="another one, on the same data")
     embeddings.add_argument("--split", default="dev", choices=("dev", "test"), help="default: dev")
     embeddings.add_argument("--device", help="auto, cpu, cuda, mps; default: the run's")
-    embeddings.add_argument("--force", action="store_true", help="go on although the data have changed")
+    embeddings.add_argument("--force", action="store_true", help="use the data although they have changed")
 
 
 def _add(

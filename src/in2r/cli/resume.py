@@ -1,4 +1,4 @@
-"""`in2r resume`: go on with an interrupted run."""
+"""`in2r resume`: resume an interrupted run."""
 
 import argparse
 
@@ -12,13 +12,13 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     """Add the verb."""
     parser = subparsers.add_parser(
         "resume",
-        help="go on with an interrupted run, as if it had never stopped",
-        epilog="example: in2r resume runs/mine. The settings are those of RUN/config.yaml; one that has changed since "
-        "the run began is refused, or with --force taken.",
+        help="resume an interrupted run, bit-identically",
+        epilog="example: in2r resume runs/mine. The settings are those of RUN/config.yaml. A setting that has changed "
+        "since the start is refused; with --force it is used.",
     )
     parser.add_argument("folder", type=path_argument, metavar="RUN", help="the run folder")
     parser.add_argument(
-        "--force", action="store_true", help="go on although settings, data or the noise index have changed"
+        "--force", action="store_true", help="resume although settings, data or the noise index have changed"
     )
     parser.set_defaults(run=run)
 
@@ -35,8 +35,8 @@ def run(args: argparse.Namespace) -> int:
         folder = resume_run(args.folder, terminal, force=args.force)
     finally:
         terminal.close()
-    if not terminal.begun:
-        console.print("was finished before: nothing is trained", highlight=False)
+    if not terminal.started:
+        console.print("the run is finished already: nothing is trained", highlight=False)
     setup = reopen(folder, force=args.force)
     export_model(folder, setup)
     print_done(console, folder, setup)

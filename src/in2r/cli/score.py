@@ -40,10 +40,14 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     parser.add_argument("folder", type=path_argument, metavar="RUN", help="the run folder")
     parser.add_argument("--top", type=int, default=20, metavar="N", help="pairs to print; default: 20")
     parser.add_argument("--keep", metavar="COLUMNS", help="columns of your pair table to copy, such as id,url")
-    parser.add_argument("--bom", action="store_true", help="begin scores.csv so that spreadsheets read it as UTF-8")
+    parser.add_argument(
+        "--bom", action="store_true", help="start scores.csv with a mark by which spreadsheets read UTF-8"
+    )
     parser.add_argument("--device", help="auto, cpu, cuda, mps; default: the run's")
-    parser.add_argument("--force", action="store_true", help="go on although the data or the noise index have changed")
-    parser.add_argument("--unfinished", action="store_true", help="take the best epoch so far of an unfinished run")
+    parser.add_argument(
+        "--force", action="store_true", help="use the data although they or the noise index have changed"
+    )
+    parser.add_argument("--unfinished", action="store_true", help="use the best epoch so far of an unfinished run")
     parser.set_defaults(run=run)
 
 

@@ -55,7 +55,7 @@ class Terminal:
         self._took: dict[str, list[float]] = {}
         self._progress: Progress | None = None
         self._task: TaskID | None = None
-        self.begun = False
+        self.started = False
         """whether an epoch was"""
         self._epochs = self._steps = self._per_epoch = 0
         self._first: float | None = None
@@ -78,13 +78,13 @@ class Terminal:
         self.console.print(table)
 
     def epoch(self, epoch: int, epochs: int, phase: str, steps: int, done: int) -> None:
-        """Open the bar of an epoch; first say where a run is resumed."""
+        """Open the bar of an epoch; first name the place where a run is resumed."""
         self.close()
         self._epochs, self._per_epoch = epochs, steps
-        if not self.begun and (epoch or done):
+        if not self.started and (epoch or done):
             step = f", step {done:,} of {steps:,}" if done else ""
             self.console.print(f"resumed at epoch {epoch + 1}{step}", highlight=False)
-        self.begun = True
+        self.started = True
         if not self.console.is_terminal:
             return
         columns = (
@@ -168,7 +168,7 @@ def _clean(record: dict[str, Any], name: str) -> str:
 
 
 def _judged_by(record: dict[str, Any]) -> str:
-    """Name the losses that made the partitions, which may be chosen anew in every epoch."""
+    """Name the losses that made the partitions; they may differ from epoch to epoch."""
     losses = dict.fromkeys(fitted["loss"] for fitted in record.get("mixture", {}).values() if fitted)
     return f" by {'/'.join(losses)}" if losses else ""
 

@@ -1,4 +1,4 @@
-"""`in2r train`: begin a run."""
+"""`in2r train`: start a run."""
 
 import argparse
 from typing import TYPE_CHECKING
@@ -20,8 +20,8 @@ examples:
   in2r train my.yaml --out runs/mine
 
 Settings: a preset or a YAML file, then key=value. `in2r config show in2r`
-lists every key with its reason. Afterwards: `in2r eval RUN` tests the best
-validation checkpoint, `in2r score RUN` lists the worst pairs.
+lists every key with its reason. Afterwards `in2r eval RUN` tests the best
+epoch, and `in2r score RUN` lists the worst pairs.
 """
 
 
@@ -38,7 +38,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         "--method",
         type=name_or_path,
         metavar="METHOD",
-        help="another method: a name, or file.py:Class, one of your own",
+        help="another method: a name, or file.py:Class for one of your own",
     )
     parser.add_argument("--out", type=path_argument, required=True, metavar="RUN", help="the run folder to make")
     parser.set_defaults(run=run)
@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def remarks(config: "RunConfig") -> list[str]:
-    """Say what makes a run on a CPU slower than it must be."""
+    """Name the settings that make a run on a CPU slower."""
     from in2r.device import resolve_device
 
     if resolve_device(config.train.device).type != "cpu":

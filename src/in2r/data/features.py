@@ -223,5 +223,5 @@ def require_finite(features: Features) -> None:
     if len(bad):
         raise InputError(
             f"{features.source}: row {bad[0]} (counted from 0) holds {UNUSABLE}, "
-            f"{len(bad)} of {len(features)} items do; mend or remove them"
+            f"{len(bad)} of {len(features)} items do; fix or remove them"
         )

@@ -136,13 +136,13 @@ class Warmup(Protocol):
 
 @dataclass(frozen=True)
 class MethodConfig:
-    """Section `method`: what every method's settings begin with."""
+    """Section `method`: the settings that every method has."""
 
     name: str = key("", "the method")
 
 
 class Method(ABC):
-    """A method: what it needs is overridden, all else does nothing.
+    """A method: override what it needs; all else does nothing.
 
     Args:
         config: section `method` of the settings, an instance of the class's `Config`.
@@ -155,7 +155,7 @@ class Method(ABC):
     """1, or 2 that train side by side; S of the ensemble is the mean of theirs"""
     sets: ClassVar[tuple[Walk, ...]] = (Walk("all"),)
     looks_up: ClassVar[bool] = False
-    """True: it looks pairs up in a memory, and heeds `Batch.hidden`"""
+    """True: it looks pairs up in a memory, and does not find what `Batch.hidden` names"""
     waits: ClassVar[str] = ""
     """why a step of it waits for the device; empty where none does"""
 
@@ -169,7 +169,7 @@ class Method(ABC):
 
     @classmethod
     def divides(cls) -> bool:
-        """Say whether the method tells pairs apart."""
+        """Say whether the method divides the pairs."""
         return cls.divide is not Method.divide
 
     def fault(self, dim: int) -> str:

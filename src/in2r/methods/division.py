@@ -19,37 +19,39 @@ CLEAN, NOISY = 0, 1
 
 @dataclass(frozen=True)
 class PartitionConfig:
-    """Section `partition`: clean and noisy sets, made anew each epoch, for a network's peer where there are two."""
+    """Section `partition`: clean and noisy sets, made in each epoch, for a network's peer if there are two."""
 
     threshold: float = key(0.5, "clean = clean probability above this (released code)", low=0, high=1)
     minimum_noisy_share: float = key(
         0.0,
-        "share that counts as noisy when nothing is below the threshold (released code: 0.01)",
+        "share that counts as noisy if nothing is below the threshold (released code: 0.01)",
         low=0,
         high=0.5,
     )
     minimum_clean_share: float = key(
-        0.01, "share, at least two pairs, that counts as clean when nothing is above the threshold", above=0, high=0.5
+        0.01, "share, at least two pairs, that counts as clean if nothing is above the threshold", above=0, high=0.5
     )
-    augmented: bool = key(False, "score augmented batches, as the released code does; false: stable losses")
+    augmented: bool = key(
+        False, "score augmented batches (released code); false: without augmentation, so that losses are stable"
+    )
     batch_size: int = key(128, "pairs that are each other's negatives in a per-sample loss", low=2)
     minimum_separation: float = key(
         2.0,
-        "Ashman's D of the two components below which one Gaussian suffices (his bound for two modes; losses of one "
-        "group that pile up at their lower end reach 2.3)",
+        "smallest Ashman's D of two components that count as two groups (his bound for two modes; losses of one group "
+        "that pile up at their lower end reach 2.3)",
         low=0,
     )
     maximum_divergence: float = key(
         0.33,
-        "Kullback-Leibler divergence (nats) of pairs that are mismatched on purpose from the noisy component, above "
-        "which that is not believed to hold mismatched pairs (measured: at most 0.22 with 10 to 60 % noise, at least "
-        "0.48 with clean pairs, 0.77 at chance)",
+        "largest Kullback-Leibler divergence (nats), from the noisy component, of pairs mismatched on purpose; above "
+        "it the component is not believed to hold mismatched pairs (measured: at most 0.22 with 10 to 60 % "
+        "noise, at least 0.48 with clean pairs, 0.77 at chance)",
         above=0,
     )
     single_mode: Literal["warmup", "split"] = key(
         "warmup",
-        "when one Gaussian suffices, or no noisy component is believed: warmup = the warm-up's steps on all pairs in "
-        "this epoch; split = follow the two components all the same (released code)",
+        "if no group of mismatched pairs is found: warmup = the warm-up's loss on all pairs in this epoch; split = "
+        "divide them by the two components nevertheless (released code)",
     )
     max_iter: int = key(10, "EM iterations (released code)", low=1)
     tol: float = key(1e-2, "EM stops below this gain (released code)", above=0)
@@ -73,7 +75,7 @@ class Division:
     mixture: Mapping[str, Any] = field(default_factory=dict)
     """the fitted components and a histogram of the losses, for plots; empty where nothing was fitted"""
     remark: str = ""
-    """what is unusual about it, for the user; said once per run"""
+    """what is unusual about it, for the user; logged once per run"""
 
 
 @dataclass(frozen=True)
@@ -151,8 +153,8 @@ def divide_by_mixture(
         mixture = describe_mixture(loss, losses, fit, None)
         remark = (
             "the losses do not show a group of mismatched pairs (partition.minimum_separation="
-            f"{config.minimum_separation:g}, partition.maximum_divergence={config.maximum_divergence:g}): where that "
-            "is so, a network makes the warm-up's steps on all pairs, as suits clean data or a weak model"
+            f"{config.minimum_separation:g}, partition.maximum_divergence={config.maximum_divergence:g}): the data are "
+            "clean or the model is weak; in such an epoch a network trains on all pairs with the warm-up loss"
         )
         return in_two(
             prob, everything, pairs, total, figures=figures, mixture=mixture, split=False, judge=judge, remark=remark
@@ -160,7 +162,7 @@ def divide_by_mixture(
     clean = torch.as_tensor(split_pairs(prob.double().numpy(), config.threshold, config.minimum_noisy_share))
     remark = ""
     if clean.sum() < 2:
-        # nothing is trusted: the lowest losses are, so that something can be learnt, and the user is told
+        # nothing is trusted: the lowest losses are used, so that something can be learnt, and a remark says so
         clean = torch.zeros_like(clean)
         clean[torch.argsort(losses, stable=True)[: max(2, int(config.minimum_clean_share * len(losses)))]] = True
         figures["clean_set_was_empty"] = 1.0

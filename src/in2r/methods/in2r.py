@@ -37,13 +37,13 @@ class In2rConfig(MethodConfig):
     warmup_temperature: float = key(0.05, "τ of the warm-up loss (paper)", above=0)
     partition_loss: Literal["sce", "triplet-mean", "auto"] = key(
         "sce",
-        "per-sample loss that divides the pairs; both are recorded. auto: sce where it calls many pairs noisy "
-        "(sce_from), else triplet-mean, which does not call two fifths of clean pairs noisy",
+        "per-sample loss that divides the pairs; both are recorded. auto: sce if it calls many pairs noisy (sce_from), "
+        "else triplet-mean; sce calls about 40 % of clean pairs noisy",
     )
     sce_from: float = key(
         0.6,
-        "partition_loss auto: share of noisy pairs by the sce loss from which that loss is taken (it says 0.51 at 40 % "
-        "noise, 0.66 at 60 %; up to 40 % triplet-mean is within 0.02 of the truth: docs/results.md)",
+        "partition_loss auto: the sce loss is used if it calls at least this share noisy (it says 0.51 at 40 % noise, "
+        "0.66 at 60 %; up to 40 % triplet-mean is within 0.02 of the truth: docs/results.md)",
         low=0,
         high=1,
     )
@@ -84,7 +84,7 @@ class In2rConfig(MethodConfig):
     )
     memory_prefill: bool = key(
         True,
-        "fill both memories from the first partition: the first epoch rectifies (released code: false)",
+        "fill both memories from the first partition, so that the first epoch rectifies (released code: false)",
     )
     memory_exclude_self: bool = key(
         False, "leave the query's own image (image queries) and own pair (text queries) out of its neighbours"
@@ -168,7 +168,7 @@ class In2r(Method):
         start = SceWarmup(c.warmup_temperature, c.ce_weight, c.rce_weight, c.epsilon, c.mask_same_image)
         return c.warmup_epochs, start
 
-    # --- phase 2: each network judges all pairs; its peer trains on what it says
+    # --- phase 2: each network divides all pairs; its peer trains on the division
 
     def observe(self, net: Net, images: Items, texts: Items, pairs: Tensor) -> Mapping[str, Tensor]:
         """Return both candidates for the division: the warm-up loss, and the hinge averaged over all negatives."""

@@ -1,4 +1,4 @@
-"""L2RM: mismatched images and captions are matched anew inside the batch, by partial optimal transport.
+"""L2RM: mismatched images and captions are matched again inside the batch, by partial optimal transport.
 
 "Learning to Rematch Mismatched Pairs for Robust Cross-Modal Retrieval", Han et al., CVPR 2024. Read top to bottom:
 settings, warm-up, division, cost network, steps. S is the similarity of a batch (B, B), rows images; C the cost of
@@ -43,7 +43,7 @@ class L2rmConfig(MethodConfig):
     )
     margin: float = key(0.2, "margin of the hinge (paper)", low=0)
     temperature: float = key(0.05, "τ of p in L_SKL (released code)", above=0)
-    mass: float = key(0.1, "ρ, the share of a noisy batch that is matched anew (released code)", above=0, high=1)
+    mass: float = key(0.1, "ρ, the share of a noisy batch that is matched again (released code)", above=0, high=1)
     regularisation: float = key(
         0.01, "entropic regularisation of the transport (released code: 0.01 on Flickr30K, 0.07 elsewhere)", above=0
     )

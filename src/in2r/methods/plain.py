@@ -16,15 +16,14 @@ class TripletConfig(MethodConfig):
     """Section `method` for name = triplet: the backbone as it is trained on clean data."""
 
     name: str = key("triplet", "the method")
-    warmup_epochs: int = key(
-        1, "first epochs with another loss, which no hardest negative leads astray (VSE∞: 1)", low=0
-    )
+    warmup_epochs: int = key(1, "first epochs, whose loss has no hardest negative (VSE∞: 1)", low=0)
     warmup: Literal["mean", "sce"] = key(
         "mean",
-        "their loss: the hinge averaged over all negatives (VSE∞), or IN²R's warm-up loss, for a like comparison",
+        "their loss: the hinge averaged over all negatives (VSE∞), or IN²R's warm-up loss, for a fair comparison",
     )
     negatives: Literal["hardest", "mean"] = key(
-        "hardest", "negatives after these: the hardest one (VSE∞), which can collapse on noisy pairs; or their mean"
+        "hardest",
+        "negatives afterwards: the hardest one (VSE∞), which can collapse on noisy pairs; or the mean over all",
     )
     margin: float = key(0.2, "margin m of Eq. 2", low=0)
 

@@ -81,7 +81,7 @@ def _absolute(path: str) -> Path:
 def _module(path: Path) -> ModuleType:
     """Run a file as a module of its own, once."""
     if not path.is_file():
-        raise InputError(f"{path}: no such file; a method of your own is named file.py:Class")
+        raise InputError(f"{path}: no such file; name a method of your own as file.py:Class")
     name = f"in2r_method_{sha256(str(path).encode()).hexdigest()[:12]}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None

@@ -36,7 +36,7 @@ class SceWarmup:
 
 @dataclass(frozen=True)
 class HingeWarmup:
-    """The hinge of Eq. 2, averaged over all negatives: no hardest negative can lead an untrained network astray."""
+    """The hinge of Eq. 2, averaged over all negatives: an untrained network does not collapse by it."""
 
     margin: float
     """m"""

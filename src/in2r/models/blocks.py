@@ -19,7 +19,7 @@ BUDGET = 256 * 2**20
 """Bytes that scoring one block may need, beside the encoded items, unless the caller says otherwise."""
 
 CPU_BUDGET = 32 * 2**20
-"""The same on a CPU. Larger blocks take twice the time there: malloc asks the system anew for what exceeds 32 MB."""
+"""The same on a CPU. Larger blocks take twice the time there: malloc asks the system each time for more than 32 MB."""
 
 SAME_LOG_ODDS = 1e-5
 """More than float32 rounding lets the log-odds of one pair, of the order of 10, differ from block to block."""

@@ -21,15 +21,15 @@ class ModelConfig:
 
     backbone: Literal["gpo", "vsepp", "sgr"] = key(
         "gpo",
-        "what becomes of regions and words. gpo (IN²R, VSE∞): both pooled by GPO to one vector, S is a cosine; vsepp "
-        "(VSE++): the same without MLP and without learnt pooling; sgr (SGRAF, the backbone of most compared methods): "
-        "every word is compared with the regions, S in (0, 1) is computed for every pair, hundreds of times slower",
+        "how regions and words become a similarity. gpo (IN²R, VSE∞): GPO pools each side to one vector, S is a "
+        "cosine; vsepp (VSE++): the same without MLP and without learnt pooling; sgr (SGRAF, the backbone of most "
+        "published methods): every word is compared with the regions, S in (0, 1), hundreds of times slower",
     )
     dim: int = key(1024, "dimension D of the shared space (VSE∞, VSE++, SGRAF, IN²R)", low=1)
     image: Literal["regions", "linear", "mlp"] = key(
         "regions",
         "image encoder: regions = the backbone's own (gpo: fc + MLP, then GPO; vsepp: linear, then the mean); linear "
-        "or mlp = a projection of one vector, where an image has several of their mean",
+        "or mlp = a projection of one vector, of the mean if an image has several",
     )
     text: Literal["auto", "words", "linear", "mlp"] = key(
         "auto",

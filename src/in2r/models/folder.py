@@ -1,4 +1,4 @@
-"""The model folder: what training leaves for use.
+"""The model folder: what training makes for use.
 
 weights.safetensors   both networks' encoders, named A.* and B.*
 config.json           format, sizes, inputs, and where the weights come from
@@ -51,7 +51,7 @@ def save_model(
         extra: more for config.json: data, noise, method, results.
 
     Raises:
-        InputError: something that is no model is there, or it cannot be written; an older model stays.
+        InputError: something that is no model is there, or it cannot be written; an older model is kept.
     """
     target = Path(os.path.abspath(folder))
     if target.exists() and not _is_model(target):
@@ -75,7 +75,7 @@ def save_model(
             write_text(fresh / "README.md", card)
             write_json(fresh / "config.json", config)
     except OSError as error:
-        raise InputError(f"{folder}: could not be written ({error.strerror}); an older model stays") from None
+        raise InputError(f"{folder}: could not be written ({error.strerror}); an older model is kept") from None
     return Path(folder)
 
 
@@ -91,7 +91,7 @@ def _is_model(folder: Path) -> bool:
 def _replacement(target: Path) -> Iterator[Path]:
     """Yield an empty folder beside the target; give it the target's name when the block succeeds.
 
-    What a killed process left is put right first: the names of both helpers are fixed.
+    What a killed process has left is repaired first: the names of both helpers are fixed.
     """
     fresh, old = (target.with_name(f".{target.name}.{kind}") for kind in ("new", "old"))
     if old.exists() and not target.exists():

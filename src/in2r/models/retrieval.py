@@ -262,7 +262,7 @@ def _finite(block: NDArray[Any], start: int, what: str) -> NDArray[Any]:
             block = block.astype(np.float32)
     bad = np.flatnonzero(unusable(block))
     if len(bad):
-        raise InputError(f"{what}: row {start + bad[0]} (counted from 0) holds {UNUSABLE}; mend or remove it")
+        raise InputError(f"{what}: row {start + bad[0]} (counted from 0) holds {UNUSABLE}; fix or remove it")
     return block
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def draw_noise(figure: "Figure", group: GroupRecords) -> None:
-    """Draw one line per method; dashed where a run was told which pairs match.
+    """Draw one line per method; dashed if a run uses the truth.
 
     Args:
         figure: an empty one, from `style.canvas`.
@@ -44,7 +44,9 @@ def draw_noise(figure: "Figure", group: GroupRecords) -> None:
     axes.set_ylabel(f"{split_name(records)} rSum")
     _legend(figure, lines)
     points = [series.points for series in lines]
-    truth = " Dashed: the run was told which pairs match." if any(series.uses_truth for series in lines) else ""
+    truth = (
+        " Dashed: the run uses the truth about which pairs match." if any(series.uses_truth for series in lines) else ""
+    )
     opened = describe_one_group(
         (f"{series.label} at {x:g} %", course) for series in lines for x, course in sorted(series.one_group.items())
     )

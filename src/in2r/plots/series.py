@@ -28,7 +28,7 @@ class Series:
     label: str
     points: Points
     uses_truth: bool = False
-    """an oracle, or another run that was told which pairs match"""
+    """an oracle, or another run that uses the truth"""
     one_group: Mapping[float, MainPhase] = field(default_factory=dict)
     """x → the main phase of the runs there, where the losses formed one group in some epochs"""
 
@@ -148,7 +148,7 @@ def make_series(
             owner = owners.setdefault(x, row)
             if owner.cells != row.cells:
                 both = " and ".join(", ".join(found.labels) for found in (owner, row))
-                raise InputError(f"group {group.group.name}: rows {both} both stand at {x:g}; make two groups of them")
+                raise InputError(f"group {group.group.name}: rows {both} both have {x:g}; make two groups of them")
             points.setdefault(x, {})[seed] = record
     courses = {x: main_phase(runs.values()) for x, runs in points.items()}
     return Series(

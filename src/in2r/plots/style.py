@@ -82,7 +82,7 @@ def canvas(file: Path) -> Iterator["Figure"]:
     """
     kind = file.suffix[1:].lower()
     if kind not in KINDS:
-        raise InputError(f"{file}: the ending says what is written; expected .svg, .pdf or .png")
+        raise InputError(f"{file}: the suffix chooses the format; expected .svg, .pdf or .png")
     try:
         import matplotlib
         from matplotlib.figure import Figure

@@ -51,7 +51,7 @@ def load_best(folder: RunFolder, setup: Setup) -> Best:
         done = epochs_done(folder)
         if done:
             raise InputError(f"{folder.best_file}: no such file, but {done} epochs have ended; put it back")
-        raise InputError(f"{folder.path}: no epoch has ended yet; `{_resume(folder)}` goes on")
+        raise InputError(f"{folder.path}: no epoch has ended yet; `{_resume(folder)}` resumes it")
     tensors, meta = load_tensors(folder.best_file)
     require_own(folder, folder.best_file, meta)
     selected = read(_Selected, meta, str(folder.best_file))
@@ -79,6 +79,6 @@ def require_finished(folder: RunFolder, epochs: int) -> None:
     if newest is not None:
         folder.require_records(newest[2].get("lines", 0))
     raise InputError(
-        f"{folder.path}: unfinished ({done} of {epochs} epochs); `{_resume(folder)}` goes on, "
+        f"{folder.path}: unfinished ({done} of {epochs} epochs); `{_resume(folder)}` resumes it, "
         "--unfinished takes the best epoch so far"
     )

@@ -54,7 +54,7 @@ def sample_embeddings(
         path: the run folder; its data are needed where the sample must be made.
         split: dev or test.
         device: another device than the run's setting.
-        force: go on although data or settings are not those that the run was trained with; the sample says so.
+        force: use data or settings that differ from those of the training; the sample says so.
 
     Raises:
         InputError: no run, no epoch has ended, other data, too few pairs, embeddings that are not finite.
@@ -82,7 +82,7 @@ def _kept(file: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
     try:
         return load_tensors(file)
     except InputError as error:
-        log.warning("%s; it is made anew", error)
+        log.warning("%s; it is made again", error)
         return None
 
 

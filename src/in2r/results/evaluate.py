@@ -53,7 +53,7 @@ def evaluate_run(
         duplicates: what an identical copy of the right item counts as: right, or wrong as in the literature and as in
             validation while training; auto = right where more than 5 % of the images or of the captions have copies.
         device: another device than the run's setting.
-        force: go on although the data are not those that the run was trained with; the result says so.
+        force: use data that differ from those of the training; the result says so.
         unfinished: take the best epoch so far of a run that has not ended; the result says so.
 
     Returns:

@@ -40,7 +40,7 @@ def write_scores(
         image_of_pair: (N,) int64, the image beside each caption.
         judged: what each network says of the training pairs.
         kept: columns of the user's table, a value for each pair.
-        bom: begin with a byte order mark.
+        bom: start with a byte order mark.
     """
     train, source, images = setup.train, setup.source, image_of_pair.tolist()
     figures = _figures(judged, len(images))

@@ -39,9 +39,9 @@ def score_run(
     Args:
         path: the run folder.
         keep: other columns of the pair table to write into scores.csv.
-        bom: begin scores.csv with a byte order mark, by which spreadsheets recognise UTF-8.
+        bom: start scores.csv with a byte order mark, by which spreadsheets recognise UTF-8.
         device: another device than the run's setting.
-        force: go on although the data are not those that the run was trained with.
+        force: use data that differ from those of the training.
         unfinished: take the best epoch so far of a run that has not ended.
 
     Returns:

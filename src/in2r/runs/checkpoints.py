@@ -27,7 +27,7 @@ def checkpoints(folder: Path) -> list[Path]:
 def save_checkpoint(folder: Path, step: int, tensors: dict[str, Tensor], meta: dict[str, Any], keep: int) -> None:
     """Write the checkpoint of a step and remove all but it and the `keep` - 1 before it.
 
-    One of a later step was passed over when the run went on from an earlier one, so it is damaged: it goes too.
+    One of a later step was not readable when the run was resumed from an earlier one: it is removed too.
     """
     written = folder / f"step-{step:09d}.safetensors"
     save_tensors(written, tensors, meta)
@@ -52,7 +52,7 @@ def load_newest(folder: Path) -> tuple[Path, dict[str, Tensor], dict[str, Any]] 
             fault = str(error)
             log.warning("%s; looking for an older checkpoint", fault)
     if found:
-        raise InputError(f"{fault}; no other checkpoint can be read; without {folder} the run begins anew")
+        raise InputError(f"{fault}; no other checkpoint can be read; to train from the start, remove {folder}")
     return None
 
 

@@ -46,22 +46,22 @@ class RunFolder:
         self.model = self.path / "model"
 
     def exists(self) -> bool:
-        """Say whether a run was begun here."""
+        """Say whether a run was started here."""
         return self.config_file.is_file()
 
     def require(self) -> "RunFolder":
-        """Raise `InputError` unless a run was begun here."""
+        """Raise `InputError` unless a run was started here."""
         if not self.exists():
             raise InputError(f"{self.path}: not a run folder (no {self.config_file.name}); `in2r train` makes one")
         return self
 
     def foreign_files(self) -> list[str]:
-        """Return what lies in the folder and was not left by a start that was killed before the run began."""
+        """Return what lies in the folder, without the files of a start that was killed before the run existed."""
         names = sorted(entry.name for entry in self.path.iterdir()) if self.path.is_dir() else []
         noise_record = sidecar_path(self.noise_file)
         own = ("lock", *(file.name for file in (self.info_file, self.vocabulary_file, self.noise_file, noise_record)))
-        begun = own if "lock" in names else ()
-        return [name for name in names if name not in begun and not is_temporary(name)]
+        started = own if "lock" in names else ()
+        return [name for name in names if name not in started and not is_temporary(name)]
 
     def config(self) -> RunConfig:
         """Read the run's resolved settings."""
@@ -70,14 +70,14 @@ class RunFolder:
             config = resolve(values)
         except InputError as error:
             raise InputError(f"{self.config_file}: {error}") from None
-        begun_with = self.info()["settings"]
+        recorded = self.info()["settings"]
         missing = [
-            f"{name}.{key}" for name, keys in begun_with.items() for key in keys if key not in values.get(name, {})
+            f"{name}.{key}" for name, keys in recorded.items() for key in keys if key not in values.get(name, {})
         ]
         if missing:  # it would silently take its default
             more = "" if len(missing) == 1 else f" (and {len(missing) - 1} more)"
             raise InputError(
-                f"{self.config_file}: no `{missing[0]}`{more}; put back what the run began with, the `settings` in "
+                f"{self.config_file}: no `{missing[0]}`{more}; put back the value at the start, in `settings` of "
                 f"{self.info_file.name}"
             )
         return config
@@ -145,7 +145,7 @@ class RunFolder:
         if found < lines:
             raise InputError(
                 f"{self.log_file}: {found} lines, but {lines} epochs ended before the checkpoint; put the "
-                f"file back, or, to train anew, remove it and {self.checkpoints}"
+                f"file back, or, to train from the start, remove it and {self.checkpoints}"
             )
 
     @contextmanager

@@ -1,4 +1,4 @@
-"""What is the same run: which settings and data decide what it learns, and the mark by which its files are known."""
+"""What is the same run: the settings and data that decide what it learns, and the mark in its files."""
 
 import json
 import platform
@@ -88,7 +88,7 @@ def require_own(folder: RunFolder, file: Path, meta: Mapping[str, Any]) -> None:
     found, own = meta.get("run"), folder.info()["mark"]
     if found != own:
         raise InputError(
-            f"{file}: of another run (mark {str(found)[:12]}, this one's is {own[:12]}); put this run's own back"
+            f"{file}: of another run (mark {str(found)[:12]}, this one's is {own[:12]}); put this run's own file back"
         )
 
 

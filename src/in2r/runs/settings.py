@@ -22,14 +22,14 @@ class DataConfig:
     layout: Literal["auto", "precomp", "table"] = key("auto", "layout of the folder; auto looks at its files")
     dev_rule: Literal["scan", "ncr", "full"] = key(
         "scan",
-        "part of a precomp dev split that is used: scan = 1,000 images; ncr = the field's slip (200 on "
-        "Flickr30K); full",
+        "part of a precomp dev split that is used: scan = 1,000 images; ncr = what the field's code does by mistake "
+        "(200 on Flickr30K); full",
     )
     caption_vectors: str | None = key(
         None,
         "precomputed caption vectors: the suffix in {split}_SUFFIX.npy, or auto for a table's captions.npy",
     )
-    split_seed: int = key(0, "seed of the image-grouped split that is drawn where a pair table has none", low=0)
+    split_seed: int = key(0, "seed of the split by images that is drawn if a pair table has none", low=0)
     skip_missing: bool = key(
         False, "leave out the rows of a pair table whose image is not there; false: refuse the table"
     )
@@ -42,11 +42,10 @@ class DataConfig:
     )
     residency: Literal["auto", "device", "pinned", "mapped"] = key(
         "auto",
-        "where the features of train and dev lie while training, in the file's precision; nothing else depends on it. "
-        "device: copied to where the run computes; pinned: copied to main memory and sent from page-locked memory (on "
-        "a CPU the same as device); mapped: read from the file batch by batch. auto: on CUDA the first of these that "
-        "fits (pinned in at most half of the free memory); elsewhere mapped, since the system itself keeps a file that "
-        "is read often in free memory",
+        "where the features of train and dev lie while training, in the file's precision; no result depends on it. "
+        "device: copied to the device; pinned: copied to page-locked main memory (on a CPU the same as device); "
+        "mapped: read from the file batch by batch. auto: on CUDA the first of these that fits (pinned in at most half "
+        "of the free memory); elsewhere mapped, because the system keeps a file that is read often in free memory",
         decides="computing",
     )
 
@@ -92,11 +91,15 @@ class TrainConfig:
         "interleaved", "a step of A, a step of B; or a whole epoch of A, then one of B (released code)"
     )
     initial_weights: Literal["copy", "independent"] = key(
-        "copy", "B starts as a copy of A (released code), so that A can query B's memory; or on its own"
+        "copy",
+        "copy: B starts as A's copy (released code), so that A can search B's memory; or each from its own weights",
     )
     region_drop: float = key(0.2, "share of regions left out in training (VSE∞)", low=0, high=0.95)
     word_drop: float = key(
-        0.2, "share of words touched in training: half masked, 10 % random, 40 % deleted", low=0, high=0.95
+        0.2,
+        "share of words changed in training: half masked, 10 % exchanged for a random one, 40 % deleted",
+        low=0,
+        high=0.95,
     )
     device: str = key("auto", "auto, cpu, cuda, cuda:1, mps: where everything runs", decides="computing")
     precision: Literal["auto", "float32", "bf16"] = key(
@@ -112,7 +115,7 @@ class CheckpointConfig:
     """Section `checkpoint`."""
 
     every_steps: int = key(1000, "steps between two checkpoints within an epoch (one more at each epoch's end)", low=1)
-    keep: int = key(2, "newest checkpoints that stay on disk", low=1)
+    keep: int = key(2, "number of newest checkpoints that are kept", low=1)
     warmups: str | None = key(
         None,
         "folder where the state after the warm-up is kept for other runs with the same warm-up, which then take it "
@@ -190,7 +193,7 @@ def _source(source: str | Path | None) -> dict[str, Any]:
 
 
 def _check(config: RunConfig) -> None:
-    """Refuse settings that contradict each other, or that nothing would heed."""
+    """Refuse settings that contradict each other, or that have no effect."""
     method = build_method(config.method, config.partition)
     faults = method.fault(config.model.dim), _noise_fault(config), model_fault(config.model), _other_fault(config)
     for fault in faults:

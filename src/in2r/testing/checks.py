@@ -110,7 +110,7 @@ def takes_any_division(case: Case) -> None:
 
 
 def takes_equal_observations(case: Case) -> None:
-    """Where all pairs look alike, the method still gives each network something to train on."""
+    """If all pairs are equal, the method still gives each network pairs to train on."""
     ready = case.ready()
     trainer = ready.trainer
     method, state = trainer.method, trainer.state
@@ -125,7 +125,7 @@ def takes_equal_observations(case: Case) -> None:
         dict.fromkeys(state.nets, Seen(same, same)), state.nets, trainer.data, trainer._now()
     ).values():
         _assert_valid(division, sets=len(method.sets))
-        assert int((division.sets == 0).sum()) > 1, "no pair is left to train on"
+        assert int((division.sets == 0).sum()) > 1, "no pair is in the first set"
 
 
 def computes_in_bf16(case: Case) -> None:
@@ -224,7 +224,7 @@ def check_method(
         method: its name, or "file.py:Class".
         backbone: one of `BACKBONES`.
         overrides: settings that differ.
-        on_passed: is told the name of each test that was passed.
+        on_passed: gets the name of each test that is passed.
 
     Raises:
         AssertionError: the first test that fails, with what was found.

@@ -96,7 +96,7 @@ class Divider:
             if remark and remark not in self._said:
                 self._said.add(remark)
                 judges = sorted(division.judge for division in divisions.values() if division.remark == remark)
-                log.warning("epoch %d, network %s: %s (said once)", epoch + 1, " and ".join(judges), remark)
+                log.warning("epoch %d, network %s: %s (logged once)", epoch + 1, " and ".join(judges), remark)
 
 
 def observe_pairs(observe: Observe, net: Net, data: TrainingData, config: RunConfig, *names: str | int) -> Seen:

@@ -25,13 +25,13 @@ Rows = dict[str, dict[str, float]]
 """network or "ensemble" → recalls"""
 
 COLLAPSED = 0.9999
-"""Mean cosine above which embeddings are one vector; an untrained encoder may well stand at 0.99 and still rank."""
+"""Mean cosine above which embeddings are one vector; an untrained encoder may have 0.99 and still rank."""
 
 
 AT_CHANCE = 0.4
 """Place of the right image, from 0 (always first) to 1 (always last), from which a network ranks as if at random: a
 random order has 0.5; unlike recall at 10 this does not depend on the number of images."""
-ADVICE = "train anew with a smaller train.learning_rate, or with a longer warm-up (method.warmup_epochs)"
+ADVICE = "train again with a smaller train.learning_rate, or with a longer warm-up (method.warmup_epochs)"
 
 
 def evaluate_split(
@@ -79,7 +79,7 @@ def evaluate_split(
 
 
 def is_at_chance(recalls: dict[str, float], images: int) -> bool:
-    """Tell whether the right image stands no better among `images` (2 or more) than in a random order, on average.
+    """Tell whether a right image is on average no better placed among `images` (2 or more) than in a random order.
 
     Its mean place is (t2i_meanr - 1) / (images - 1): 0.5 for a random order, 1 for a collapsed network, since a tie
     counts against it.
@@ -88,7 +88,7 @@ def is_at_chance(recalls: dict[str, float], images: int) -> bool:
 
 
 def failures(health: dict[str, Any]) -> list[str]:
-    """Say which networks have learnt nothing, and what to do about it; nothing where all went well.
+    """Name the networks that have learnt nothing, and what to do; an empty list if there is none.
 
     Args:
         health: of `evaluate_split`, or an epoch's record, which holds it.

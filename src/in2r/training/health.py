@@ -111,8 +111,8 @@ def _share(hits: Tensor, near: Neighbors) -> Tensor:
 def gradient_norms(encoder: nn.Module, step: Step) -> dict[str, Tensor]:
     """Return the norm of each named loss's own gradient on the encoders (`total` aside).
 
-    A loss that is summed over the batch outweighs one that is averaged, whatever their values; after clipping only
-    their directions' shares are left. Nothing is accumulated; the step can still be taken.
+    A loss that is summed over the batch outweighs one that is averaged, whatever their values; after clipping
+    only the shares of their directions count. Nothing is accumulated; the step can still be taken.
     """
     weights = [weight for weight in encoder.parameters() if weight.requires_grad]
     norms = {}

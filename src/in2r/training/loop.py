@@ -36,18 +36,18 @@ CHECK_EVERY = 50
 
 
 class Display(Protocol):
-    """Who is told how the run proceeds."""
+    """Shows the progress of a run."""
 
     def epoch(self, epoch: int, epochs: int, phase: str, steps: int, done: int) -> None:
-        """Hear that an epoch begins, at iteration `done` of `steps`."""
+        """Show that an epoch starts, at iteration `done` of `steps`."""
         ...
 
     def step(self) -> None:
-        """Hear that one iteration of one network is done."""
+        """Show that one iteration of one network is done."""
         ...
 
     def record(self, record: dict[str, Any]) -> None:
-        """Hear that the epoch's record is written."""
+        """Show the epoch's record, which is written."""
         ...
 
 
@@ -57,10 +57,10 @@ class Trainer:
     Args:
         folder: the run folder, locked by the caller.
         setup: the opened data.
-        display: who is told how it proceeds.
+        display: shows its progress.
 
     Attributes:
-        state: where the run stands; nothing else changes in training.
+        state: everything that changes in training.
     """
 
     def __init__(self, folder: RunFolder, setup: Setup, display: Display) -> None:
@@ -123,7 +123,7 @@ class Trainer:
         """Divide the pairs, make the steps, validate."""
         started, state = time.monotonic(), self.state
         rate = self._set_learning_rate()
-        if not state.begun:
+        if not state.divided:
             self._divide()
         orders = {name: self._order(name) for name in self.names}
         sequence = list(self._sequence({name: len(order) for name, order in orders.items()}))
@@ -183,7 +183,7 @@ class Trainer:
                 state.divisions = self.divider.divide(state.nets, self._now(), state.epoch, state.means)
             except InputError as error:
                 raise self._stopped(str(error)) from None
-        state.begun = True
+        state.divided = True
 
     def _division(self, name: str) -> Division | None:
         return None if self.in_warmup else self.state.divisions[name]
@@ -240,7 +240,7 @@ class Trainer:
 
     def _stopped(self, fault: str) -> InputError:
         return InputError(
-            f"{self.folder.path}: epoch {self.state.epoch + 1}, {fault}; the last checkpoint stays; try a lower "
+            f"{self.folder.path}: epoch {self.state.epoch + 1}, {fault}; the last checkpoint is kept; try a lower "
             "train.learning_rate"
         )
 
@@ -296,7 +296,7 @@ class Trainer:
         save_checkpoint(self.folder.checkpoints, self.state.step, tensors, meta, self.config.checkpoint.keep)
 
     def resume(self) -> bool:
-        """Return to the newest checkpoint; False when there is none yet and the run starts anew."""
+        """Return to the newest checkpoint; False if there is none yet."""
         found = load_newest(self.folder.checkpoints)
         if found is None:
             return False

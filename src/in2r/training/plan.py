@@ -1,4 +1,4 @@
-"""What a run will need, said before it starts: steps, memory, disk. Its time is measured by its first steps."""
+"""What a run will need, known before it starts: steps, memory, disk. Its time is measured by its first steps."""
 
 import logging
 import math
@@ -69,7 +69,7 @@ def make_plan(trainer: Trainer) -> Plan:
 
 
 def warn_of_full_disk(plan: Plan, folder: Path) -> None:
-    """Say that a run will stop for want of disk space, unless some is freed meanwhile."""
+    """Warn that the disk may be full before a run ends."""
     if plan.free_disk_bytes < plan.disk_bytes:
         log.warning(
             "%s: %s for checkpoints and best weights; the run may stop when the disk is full",

@@ -71,7 +71,7 @@ def decide(setting: Literal["auto"] | Place, device: torch.device, features: int
     if setting != "auto" and features + own > room:
         raise InputError(
             f"configuration: `data.residency` ({setting}) needs {_gib(features)} for the features and {_gib(own)} for "
-            f"the run in {where}, where {_gib(room)} are free; mapped reads them from the file"
+            f"the run in {where}, where {_gib(room)} are free; mapped reads the features from the file"
         )
     return Residency(place, where, features, room)
 

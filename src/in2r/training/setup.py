@@ -32,7 +32,7 @@ class Setup:
     inputs: Inputs
     device: torch.device
     changes: tuple[str, ...] = ()
-    """what is no longer as the run began, and was gone on with by force"""
+    """what has changed since the start of the run, and is used by force"""
 
     def texts(self, split: PairSet) -> Features | PackedTokens:
         """Return a split's captions as the text encoder takes them; warn where many words are unknown."""
@@ -146,7 +146,7 @@ def open_setup(
 
 
 def _say_odd_captions(train: PairSet) -> None:
-    """Log captions that teach nothing, or the same thing again; training goes on with them."""
+    """Log empty and repeated captions; they are trained on."""
     assert train.captions is not None
     empty = sum(not caption.strip() for caption in train.captions)
     again = len(train.captions) - empty - len({caption for caption in train.captions if caption.strip()})
@@ -159,7 +159,7 @@ def _say_odd_captions(train: PairSet) -> None:
 
 
 def _refuse_shared_images(source: DataSource) -> None:
-    """Refuse what would be tested on images it was trained on; a precomp folder has no ids that could tell."""
+    """Refuse images that lie in several splits; a precomp folder has no ids by which to find them."""
     shared = source.images_in_several_splits()
     if shared:
         image, line = shared[0]

@@ -28,7 +28,7 @@ Optimizers = dict[str, dict[str, torch.optim.Optimizer]]
 
 @dataclass
 class RunState:
-    """Where a run stands."""
+    """Where a run is, and what it has learnt."""
 
     nets: dict[str, Net]
     optimizers: Optimizers
@@ -40,7 +40,7 @@ class RunState:
     """finished epochs"""
     position: int = 0
     """finished iterations of this epoch"""
-    begun: bool = False
+    divided: bool = False
     """this epoch's division is made"""
     step: int = 0
     """finished iterations of the run"""
@@ -73,7 +73,7 @@ class RunState:
         """Stand before the next epoch."""
         self.epoch += 1
         self.lines += 1
-        self.position, self.begun, self.means = 0, False, Means()
+        self.position, self.divided, self.means = 0, False, Means()
         for net in self.nets.values():
             net.cost = Cost()
 
@@ -101,7 +101,7 @@ class RunState:
             **belonging(folder),
             "epoch": self.epoch,
             "position": self.position,
-            "begun": self.begun,
+            "divided": self.divided,
             "started_as": self.started_as,
             "step": self.step,
             "lines": self.lines,
@@ -141,9 +141,9 @@ class RunState:
             columns = under(f"division.{name}.column.", tensors)
             sets = tensors[f"division.{name}.sets"]
             self.divisions[name] = Division(sets, columns, plain["split"], plain["judge"], {}, plain["mixture"])
-            if meta["begun"] and len(sets) != pairs:  # between epochs it is made anew
+            if meta["divided"] and len(sets) != pairs:  # between epochs it is made again
                 raise InputError(f"{path}: {len(sets)} training pairs, now there are {pairs}")
-        self.epoch, self.position, self.begun = meta["epoch"], meta["position"], meta["begun"]
+        self.epoch, self.position, self.divided = meta["epoch"], meta["position"], meta["divided"]
         self.step, self.lines, self.best = meta["step"], meta["lines"], meta["best"]
         self.started_as, self.means = meta["started_as"], Means(meta["means"])
         for name, counts in meta["cost"].items():

@@ -49,7 +49,7 @@ class Learner:
             optimizers: of the network.
             order: which pairs it sees.
             division: what it trains on; None in the warm-up.
-            now: epoch, step and network as the method is told them.
+            now: epoch, step and network, as the method gets them.
             where: network, epoch of the run and iteration: what the draws depend on.
             means: of the epoch.
 
@@ -61,7 +61,7 @@ class Learner:
         batches = Batches(self, order, division, where)
         finite: list[Tensor] = []
         for step in self._steps(net, peer, batches, division, now):
-            if where[2] == 0 and step.of == "net":  # once an epoch: sizes of losses do not tell which one steers
+            if where[2] == 0 and step.of == "net":  # once an epoch: the size of a loss does not show its influence
                 for loss, part in gradient_norms(net.backbone, step).items():
                     means.add(f"gradient_norm_{loss}_{where[0]}", part)
             norm = descend(net, optimizers[step.of], step, self.config.train.gradient_clip)

@@ -1,4 +1,4 @@
-"""Begin a run, or go on with one: the two entry points of training."""
+"""Start a run, or resume one: the two entry points of training."""
 
 import logging
 from collections.abc import Callable
@@ -56,7 +56,7 @@ def start_run(
     Args:
         path: the run folder; must not hold a run yet.
         config: the resolved settings.
-        display: who is told how it goes on.
+        display: shows its progress.
         on_plan: is given the plan before the first step.
 
     Raises:
@@ -68,7 +68,7 @@ def start_run(
     hold_freed_memory()
     setup = open_setup(_absolute(config), resolve_device(config.train.device))
     with folder.locked(), use_threads(config.train.threads):
-        _refuse_existing(folder)  # another process may have begun one meanwhile
+        _refuse_existing(folder)  # another process may have started one since
         if setup.vocabulary is not None:
             setup.vocabulary.save(folder.vocabulary_file)
         if setup.noise is not None:  # the run must outlive the file that it was given
@@ -76,7 +76,7 @@ def start_run(
         trainer = Trainer(folder, setup, display or Silent())
         plan = make_plan(trainer)
         folder.write_info(_describe(setup, trainer, plan))
-        folder.write_config(setup.config)  # last: from here on the folder holds a run
+        folder.write_config(setup.config)  # last: with this file the folder holds a run
         if on_plan is not None:
             on_plan(plan)
         warn_of_full_disk(plan, folder.path)
@@ -113,7 +113,7 @@ def _describe(setup: Setup, trainer: Trainer, plan: Plan) -> dict[str, Any]:
 
 
 def ends_within_warmup(method: Method, epochs: int) -> str:
-    """Say why a run is over before its method tells pairs apart; nothing where it is not, or where it never does."""
+    """Say why a run ends before its method divides the pairs; an empty string if it does not, or never divides them."""
     warmup, _ = method.warmup()
     if not method.divides() or warmup < epochs:
         return ""
@@ -121,12 +121,12 @@ def ends_within_warmup(method: Method, epochs: int) -> str:
 
 
 def resume_run(path: str | Path, display: Display | None = None, *, force: bool = False) -> RunFolder:
-    """Go on with an interrupted run; a finished one stays as it is.
+    """Resume an interrupted run; a finished one is not changed.
 
     Args:
         path: the run folder.
-        display: who is told how it goes on.
-        force: go on although settings or data are not those that the run began with.
+        display: shows its progress.
+        force: resume although settings or data have changed since the start.
 
     Raises:
         InputError: no run is here, another process works on it, a file of it is gone, or its settings or data have
@@ -147,12 +147,12 @@ def resume_run(path: str | Path, display: Display | None = None, *, force: bool 
 
 
 def _require_whole(folder: RunFolder, trainer: Trainer, restored: bool) -> None:
-    """Refuse to go on where a file of the run is gone or damaged: it would be missed only at the end, or never."""
+    """Refuse a run of which a file is missing or damaged: it would be missed only at the end, or never."""
     ended = len([record for record in folder.records() if "taken_over" not in record])
     if not restored and ended > 1:  # one record may come before the first checkpoint
         raise InputError(
             f"{folder.checkpoints}: no checkpoint, but {ended} epochs have ended; `in2r eval` and `in2r score` need "
-            f"none; to train anew, remove {folder.log_file.name} too"
+            f"none; to train from the start, remove {folder.log_file.name} too"
         )
     if trainer.state.best["epoch"] is None:
         return
@@ -160,8 +160,8 @@ def _require_whole(folder: RunFolder, trainer: Trainer, restored: bool) -> None:
         _, meta = load_tensors(folder.best_file)
     except InputError as error:
         raise InputError(
-            f"{error}, but epoch {trainer.state.best['epoch']} was the best; put it back, or, to train anew, remove "
-            f"{folder.checkpoints} and {folder.log_file.name}"
+            f"{error}, but epoch {trainer.state.best['epoch']} was the best; put it back, or, to train from the start, "
+            f"remove {folder.checkpoints} and {folder.log_file.name}"
         ) from None
     require_own(folder, folder.best_file, meta)
 
@@ -175,8 +175,8 @@ def reopen(folder: RunFolder, *, device: str | None = None, force: bool = False)
         force: only warn where settings, data or noise differ.
 
     Raises:
-        InputError: settings, features, captions, noise index or the method's own file differ from those that the run
-            was begun with.
+        InputError: settings, features, captions, noise index or the method's own file differ from those at the
+            start of the run.
     """
     config, info = folder.config(), folder.info()
     vocabulary = None if info["vocabulary"] is None else _own_vocabulary(folder, info["vocabulary"])
@@ -197,9 +197,9 @@ def reopen(folder: RunFolder, *, device: str | None = None, force: bool = False)
 
 
 def _other_words(folder: RunFolder, trainer: Trainer, force: bool) -> list[str]:
-    """Refuse other initial word vectors than those that the run began with, or name them; a checkpoint has them."""
-    begun_with, now = folder.info()["word_vectors"] or {}, trainer.word_coverage or {}
-    if begun_with.get("sha256") == now.get("sha256"):
+    """Refuse other initial word vectors than at the start, or name them; a checkpoint has them."""
+    recorded, now = folder.info()["word_vectors"] or {}, trainer.word_coverage or {}
+    if recorded.get("sha256") == now.get("sha256"):
         return []
     changes = [f"the word vectors {trainer.config.data.word_vectors}"]
     _refuse_changes(folder, changes, force)
@@ -207,7 +207,7 @@ def _other_words(folder: RunFolder, trainer: Trainer, force: bool) -> list[str]:
 
 
 def _note_changes(folder: RunFolder, changes: list[str]) -> None:
-    """Keep in run.json what training went on in spite of: every result will say it."""
+    """Keep in run.json the changes in spite of which training continued: every result names them."""
     info = folder.info()
     folder.write_info({**info, "forced": list(dict.fromkeys([*info.get("forced", []), *changes]))})
 
@@ -215,27 +215,27 @@ def _note_changes(folder: RunFolder, changes: list[str]) -> None:
 def _refuse_changes(folder: RunFolder, changes: list[str], force: bool) -> None:
     if changes and not force:
         raise InputError(
-            f"{folder.path}: changed since the run began: {' and '.join(changes)}; --force goes on all the same"
+            f"{folder.path}: changed since the start of the run: {' and '.join(changes)}; --force uses them"
         )
     for change in changes:
-        log.warning("%s: changed since the run began: %s; going on as forced", folder.path, change)
+        log.warning("%s: changed since the start of the run: %s; used because of --force", folder.path, change)
 
 
-def _own_vocabulary(folder: RunFolder, begun_with: dict[str, Any]) -> Vocabulary:
-    """Read the run's words and check that they are those that it began with."""
+def _own_vocabulary(folder: RunFolder, recorded: dict[str, Any]) -> Vocabulary:
+    """Read the run's words and check that they are those of its start."""
     vocabulary = Vocabulary.load(folder.vocabulary_file)
-    if vocabulary.hash != begun_with["hash"]:
+    if vocabulary.hash != recorded["hash"]:
         raise InputError(
             f"{folder.vocabulary_file}: vocabulary differs (hash {vocabulary.hash[:12]}, {len(vocabulary)} words; "
-            f"the run began with {begun_with['hash'][:12]}, {begun_with['words']} words)"
+            f"the run started with {recorded['hash'][:12]}, {recorded['words']} words)"
         )
     return vocabulary
 
 
-def _own_noise(folder: RunFolder, begun_with: dict[str, Any]) -> Path:
+def _own_noise(folder: RunFolder, recorded: dict[str, Any]) -> Path:
     """Return the run's own copy of its noise index."""
     if not folder.noise_file.is_file():
-        raise InputError(f"{folder.noise_file}: no such file; put the run's copy of {begun_with['file']} back")
+        raise InputError(f"{folder.noise_file}: no such file; put the run's copy of {recorded['file']} back")
     return folder.noise_file
 
 
@@ -250,9 +250,7 @@ def _refuse_unreadable_path(folder: RunFolder) -> None:
 def _refuse_existing(folder: RunFolder) -> None:
     if folder.exists():
         resume = command_line("in2r", "resume", folder.path)
-        raise InputError(
-            f"{folder.path}: holds a run already; `{resume}` goes on with it as it was begun, a new folder begins anew"
-        )
+        raise InputError(f"{folder.path}: holds a run already; `{resume}` resumes it; for a new run, give a new folder")
     foreign = folder.foreign_files()
     if foreign:
         raise InputError(f"{folder.path}: holds {foreign[0]}, which a new run could write over; give a new folder")

@@ -1,4 +1,4 @@
-"""Warm-ups that several runs share: trained once, then taken over, bit-identical to training them afresh."""
+"""Warm-ups that several runs share: trained once, then taken over, bit-identical to training them again."""
 
 import hashlib
 import json
@@ -59,7 +59,7 @@ class WarmupStore:
         meta = {"identity": who, "step": state.step, "selection": selection, "records": self.folder.records()}
         try:
             save_tensors(_file(self.kept, who, epochs), tensors, meta)
-        except InputError as error:  # others lose time by it, this run nothing
+        except InputError as error:  # this costs other runs time, and this run nothing
             log.warning("%s", error)
 
     def adopt(self, state: RunState) -> list[dict[str, Any]]:
@@ -91,7 +91,7 @@ class WarmupStore:
         try:
             return load_tensors(file)
         except InputError as error:
-            log.warning("%s; the warm-up is trained afresh", error)
+            log.warning("%s; the warm-up is trained again", error)
             return None
 
     def _take_over(
