@@ -55,17 +55,17 @@ def shared() -> Path:
 @pytest.fixture(scope="session")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a precomp folder; tests that change it make their own."""
-    import tiny_engine
+    from in2r.testing.tiny import make_data
 
-    return tiny_engine.make_data(tmp_path_factory.mktemp("tiny") / "data")
+    return make_data(tmp_path_factory.mktemp("tiny") / "data")
 
 
 @pytest.fixture(scope="session")
 def noise(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a noise index of the training split, 40 % at caption level."""
-    import tiny_engine
+    from in2r.testing.tiny import make_noise
 
-    return tiny_engine.make_noise(tmp_path_factory.mktemp("noise") / "noise_0.4.npy")
+    return make_noise(tmp_path_factory.mktemp("noise") / "noise_0.4.npy")
 
 
 @pytest.fixture(scope="session")

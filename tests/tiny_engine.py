@@ -1,4 +1,4 @@
-"""A tiny data set with something to learn, runs on it, and ways to die in the middle of one."""
+"""Runs on the tiny data set of `in2r.testing`, and ways to die in the middle of one."""
 
 import os
 import signal
@@ -7,11 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from in2r import tensors as tensors_file
-from in2r.data.noise import draw_noise, save_index
 from in2r.runs import checkpoints as saving
 from in2r.runs.checkpoints import checkpoints
 from in2r.runs.folder import RunFolder
@@ -19,32 +17,6 @@ from in2r.runs.settings import RunConfig, load_config
 from in2r.tensors import load_tensors
 from in2r.training import division, loop
 from in2r.training.train import Silent, resume_run, start_run
-
-IMAGES = {"train": 12, "dev": 4, "test": 4}
-COLOURS, THINGS = ["red", "blue", "green", "black"], ["dog", "cat", "horse"]
-
-
-def make_data(folder: Path) -> Path:
-    """Write a precomp folder: images × 3 regions × 8 and five captions each, as words and as vectors of 6."""
-    folder.mkdir(parents=True)
-    rng = np.random.default_rng(0)
-    codes = rng.standard_normal((len(COLOURS) + len(THINGS), 8))
-    for split, count in IMAGES.items():
-        colour, thing = np.arange(count) % len(COLOURS), np.arange(count) % len(THINGS)
-        centre = codes[colour] + codes[len(COLOURS) + thing]
-        images = centre[:, None] + 0.3 * rng.standard_normal((count, 3, 8))
-        vectors = np.repeat(centre[:, :6], 5, 0) + 0.3 * rng.standard_normal((5 * count, 6))
-        captions = [f"{COLOURS[c]} {THINGS[t]} {i}" for c, t in zip(colour, thing, strict=True) for i in range(5)]
-        np.save(folder / f"{split}_ims.npy", images.astype(np.float32))
-        np.save(folder / f"{split}_vecs.npy", vectors.astype(np.float32))
-        (folder / f"{split}_caps.txt").write_text("\n".join(captions) + "\n", encoding="utf-8")
-    return folder
-
-
-def make_noise(file: Path, ratio: float = 0.4) -> Path:
-    """Draw a caption-level index for the training split."""
-    own = np.repeat(np.arange(IMAGES["train"]), 5)
-    return save_index(file, draw_noise(own, ratio, "caption", 0))
 
 
 def settings(data: Path, preset: str = "in2r", *overrides: str, words: bool = False) -> RunConfig:
@@ -141,14 +113,14 @@ def die_at(point: str, count: int) -> None:
 
 
 def start_and_die(folder: Path, config: RunConfig, point: str, count: int) -> None:
-    """Begin a run and be killed."""
+    """Start a run and be killed."""
     torch.set_num_threads(1)
     die_at(point, count)
     start_run(folder, config)
 
 
 def resume_and_die(folder: Path, point: str, count: int) -> None:
-    """Go on with a run and be killed."""
+    """Resume a run and be killed."""
     torch.set_num_threads(1)
     die_at(point, count)
     resume_run(folder)

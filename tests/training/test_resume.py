@@ -27,6 +27,7 @@ from in2r.runs.checkpoints import checkpoints, save_checkpoint
 from in2r.runs.folder import RunFolder
 from in2r.runs.settings import RunConfig
 from in2r.tensors import load_tensors, save_tensors
+from in2r.testing.tiny import make_data, make_noise
 from in2r.training import loop, train
 from in2r.training.setup import open_setup
 from in2r.training.train import Silent, reopen, resume_run, start_run
@@ -419,7 +420,7 @@ def test_the_mark_is_of_all_that_decides_what_is_learnt(
     planned = SimpleNamespace(record=dict)
     index, vectors = f"noise.index={noise}", tmp_path / "glove.txt"
     vectors.write_text("red 1 0 0 0\n", encoding="utf-8")
-    other_data = tiny_engine.make_data(tmp_path / "other")
+    other_data = make_data(tmp_path / "other")
     change_captions(other_data)
     own = mark(configs["interleaved"])
     assert own == RunFolder(whole["interleaved"]).info()["mark"]
@@ -427,7 +428,7 @@ def test_the_mark_is_of_all_that_decides_what_is_learnt(
         mark(settings(data, "in2r", index, "train.seed=9")),
         mark(settings(other_data, "in2r", index)),
         mark(settings(data, "in2r")),
-        mark(settings(data, "in2r", f"noise.index={tiny_engine.make_noise(tmp_path / 'noise.npy', 0.6)}")),
+        mark(settings(data, "in2r", f"noise.index={make_noise(tmp_path / 'noise.npy', 0.6)}")),
         mark(settings(data, "in2r", index, words=True)),
         mark(settings(data, "in2r", index, words=True), vocabulary=Vocabulary.build(["red dog"], min_count=1)),
         mark(settings(data, "in2r", index, f"data.word_vectors={vectors}", words=True)),
@@ -681,7 +682,7 @@ def change_captions(data: Path) -> None:
 @pytest.fixture
 def movable(tmp_path: Path, noise: Path) -> tuple[Path, Path, Path]:
     """Return a run that is half done, its own copy of the data, and its noise index."""
-    data = tiny_engine.make_data(tmp_path / "data")
+    data = make_data(tmp_path / "data")
     index = Path(shutil.copy(noise, tmp_path / "noise.npy"))
     folder = start_run(tmp_path / "run", settings(data, "in2r", f"noise.index={index}", "train.epochs=2")).path
     rewind(folder)
@@ -705,7 +706,7 @@ def test_other_features_are_refused_unless_forced(
 
 def test_the_run_keeps_its_noise_index(movable: tuple[Path, Path, Path]) -> None:
     folder, _, index = movable
-    tiny_engine.make_noise(index, 0.6)
+    make_noise(index, 0.6)
     resume_run(folder)
     index.unlink()
     setup = reopen(RunFolder(folder))
@@ -723,7 +724,7 @@ def test_a_foreign_index_is_kept_with_all_that_was_found(data: Path, noise: Path
 
 def test_another_noise_index_is_refused(movable: tuple[Path, Path, Path]) -> None:
     folder, _, _ = movable
-    copy = tiny_engine.make_noise(folder / "noise_index.npy", 0.6)
+    copy = make_noise(folder / "noise_index.npy", 0.6)
     with pytest.raises(InputError, match=f"changed since the start of the run: the noise index {copy}"):
         resume_run(folder)
 
@@ -732,7 +733,7 @@ def test_what_was_forced_in_training_is_never_forgotten(movable: tuple[Path, Pat
     folder, data, _ = movable
     kept = folder / "noise_index.npy"
     right = kept.read_bytes(), kept.with_name("noise_index.npy.json").read_bytes()
-    tiny_engine.make_noise(kept, 0.6)
+    make_noise(kept, 0.6)
     resume_run(folder, force=True)
     kept.write_bytes(right[0])
     kept.with_name("noise_index.npy.json").write_bytes(right[1])

@@ -11,12 +11,13 @@ from in2r import device
 from in2r.runs.checkpoints import checkpoints
 from in2r.runs.folder import RunFolder
 from in2r.runs.settings import RunConfig
+from in2r.testing.tiny import make_noise
 from in2r.training import networks
 from in2r.training.loop import Trainer
 from in2r.training.state import RunState
 from in2r.training.train import resume_run, start_run
 from in2r.training.warmup import WarmupStore
-from tiny_engine import assert_same, make_noise, outcome, settings
+from tiny_engine import assert_same, outcome, settings
 
 ALIKE = {
     "in2r": (),
