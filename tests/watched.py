@@ -33,6 +33,8 @@ class Look:
     batches: dict[str, Batch]
     rates: dict[str, float]
     """optimiser → learning rate"""
+    seed: int
+    """of what dropout draws"""
     now: Now | None = None
     """None in the warm-up"""
     division: Division | None = None
@@ -78,7 +80,7 @@ class Watch:
         state = self.trainer.state
         names = {id(each): name for name, each in state.nets.items()}
         rates = {which: o.param_groups[0]["lr"] for which, o in state.optimizers[names[id(net)]].items()}
-        made = Look(names[id(net)], names[id(peer)], state.epoch, dict(batches), rates)
+        made = Look(names[id(net)], names[id(peer)], state.epoch, dict(batches), rates, torch.initial_seed())
         self.looks.append(made)
         return made
 

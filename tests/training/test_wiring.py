@@ -1,14 +1,21 @@
 """What connects the parts, seen by its effect in a run: verdicts exchanged, a pair followed from file to memory."""
 
+import copy
 import math
 from collections import deque
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from in2r.methods import Seen
+from in2r.models.base import Backbone
+from in2r.tensors import load_tensors
+from in2r.training import loop
+from in2r.training import step as step_module
 from tiny_engine import settings
 from watched import Look, Watch, watched
 
@@ -215,6 +222,58 @@ def test_each_step_has_the_learning_rate_of_its_epoch(setting: str, usual: Watch
         assert look.rates == {"net": pytest.approx(SCHEDULES[setting][look.epoch])}
     recorded = [record["learning_rate"] for record in watch.trainer.folder.records()]
     assert recorded == pytest.approx(SCHEDULES[setting])
+
+
+def test_an_optimiser_of_the_methods_own_has_its_own_rate_and_a_warm_up_takes_every_pair(
+    data: Path, tmp_path: Path
+) -> None:
+    """L2RM wants whole batches, which is no concern of its warm-up: 60 pairs make two of 25, and one of 10."""
+    schedule = ("method.warmup_epochs=2", "train.epochs=3", "train.batch_size=25")
+    watch = watched(settings(data, "l2rm", *schedule), tmp_path / "run")
+    for epoch, factor in enumerate((1, 0.75)):
+        looks = watch.of("A", epoch)
+        assert sorted(watch.pairs("A", "all", epoch)) == list(range(60))
+        assert [len(look.batches["all"]) for look in looks] == [25, 25, 10]
+        for look in looks:
+            assert look.rates == {"net": pytest.approx(0.01 * factor), "cost": pytest.approx(0.0001 * factor)}
+
+
+def test_every_step_draws_its_own_dropout_and_gaps(data: Path, noise: Path, tmp_path: Path) -> None:
+    config = settings(data, "in2r", f"noise.index={noise}", *PLAIN, "train.region_drop=0.5")
+    looks = watched(config, tmp_path / "run").looks
+    masks = [next(iter(look.batches.values())).image_mask for look in looks]
+    assert len({tuple(mask.flatten().tolist()) for mask in masks if mask is not None}) == len(looks)
+    assert len({look.seed for look in looks}) == len(looks)
+
+
+def test_the_gradient_of_each_loss_is_taken_once_an_epoch(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It costs a pass backwards for each loss."""
+    taken, norms = [], step_module.gradient_norms
+    monkeypatch.setattr(step_module, "gradient_norms", lambda *args: taken.append(0) or norms(*args))
+    watched(settings(data, "in2r", *PLAIN), tmp_path / "run")
+    assert len(taken) == 2 * EPOCHS
+
+
+def test_the_best_epoch_is_the_first_of_the_highest_rsum_of_the_ensemble(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rsums, evaluate, states = iter([(1, 5), (9, 4), (3, 7), (3, 7)]), loop.evaluate_split, []
+
+    def planned(backbones: Mapping[str, Backbone], *args: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        rows, health = evaluate(backbones, *args)
+        states.append({name: copy.deepcopy(backbone.state_dict()) for name, backbone in backbones.items()})
+        rows["A"]["rsum"], rows["ensemble"]["rsum"] = next(rsums)
+        return rows, health
+
+    monkeypatch.setattr(loop, "evaluate_split", planned)
+    folder = watched(settings(data, "in2r", *PLAIN), tmp_path / "run").trainer.folder
+    tensors, about = load_tensors(folder.best_file)
+    assert (about["epoch"], about["rsum"]) == (3, 7)
+    for name, state in states[2].items():
+        assert all(torch.equal(tensors[f"{name}.{key}"], value) for key, value in state.items())
+    assert any(not torch.equal(states[3]["A"][key], value) for key, value in states[2]["A"].items())
 
 
 def test_the_gradient_of_encoders_and_refiner_is_clipped_as_one(data: Path, noise: Path, tmp_path: Path) -> None:
