@@ -26,14 +26,15 @@ from in2r.training.train import start_run
 CPU = torch.device("cpu")
 CHECKED, TRAINED = 100, 2000
 """training images of the comparison with the CPU; of the short training"""
-ALLOWED = {"float32": (1e-4, 1e-2), "bf16": (2e-2, 0.5)}
+ALLOWED = {"float32": (1e-4, 1e-2), "bf16": (1e-2, 0.3)}
 """largest relative difference of a loss, and of the gradient (norm of the difference over the norm). Where two
-negatives or two neighbours are as near as rounding, a sample's gradient takes another direction."""
+negatives or two neighbours are as near as rounding, a sample's gradient takes another direction. A CPU's bf16 differs
+by 5e-4 and 5e-2 at the paper's size."""
 
 
 def step(size: Size, folder: Path, card: torch.device) -> Iterator[str]:
     """A training step without dropout, from the same weights and batches on the card as on the CPU."""
-    size = replace(size, images=min(CHECKED, size.images), dev=min(CHECKED, size.dev))
+    size = part_of(size, CHECKED)
     make_data(folder, size)
     losses, gradient = Toolkit(folder, size, CPU, *NO_DRAWS).gradient()
     for precision, allowed in ALLOWED.items():
@@ -47,7 +48,7 @@ def step(size: Size, folder: Path, card: torch.device) -> Iterator[str]:
 
 def evaluation(size: Size, folder: Path, card: torch.device) -> Iterator[str]:
     """Ranks of the same embeddings, and SGR's similarities, on the card and on the CPU."""
-    size = replace(size, images=min(CHECKED, size.images), dev=min(CHECKED, size.dev))
+    size = part_of(size, CHECKED)
     make_data(folder, size)
     sides = [Toolkit(folder, size, where) for where in (CPU, card)]
     given = embeddings(size.ranked, size.dim)
@@ -63,7 +64,7 @@ def evaluation(size: Size, folder: Path, card: torch.device) -> Iterator[str]:
 
 def training(size: Size, folder: Path, card: torch.device) -> Iterator[str]:
     """A short run of IN²R at 40 % noise."""
-    size = replace(size, images=min(TRAINED, size.images), words=THINGS + 1)
+    size = part_of(size, TRAINED)
     make_data(folder, size)
     noise = draw_noise(np.repeat(np.arange(size.images), CAPTIONS), 0.4, "caption", 0)
     settings = [f"data.path={folder}", f"noise.index={save_index(folder / 'noise.npy', noise)}", *size.settings]
@@ -90,6 +91,11 @@ def speed(size: Size, folder: Path, card: torch.device) -> Iterator[str]:
             call()
             peak = torch.cuda.max_memory_allocated(card)
             yield f"memory: {held / 1e9:.2f} GB held before, {peak / 1e9:.2f} GB at most in {what}"
+
+
+def part_of(size: Size, images: int) -> Size:
+    """The size with so many images at most, and few words, so that each is in the training captions."""
+    return replace(size, images=min(images, size.images), dev=min(images, size.dev), words=THINGS + 1)
 
 
 def require(met: bool, wanted: str) -> None:
