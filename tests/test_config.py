@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from in2r.config import deciding, merge, parse_overrides, read_yaml, to_dict
+from in2r.config import deciding, to_dict
 from in2r.errors import InputError
 from in2r.methods import METHODS, method_names
 from in2r.methods.in2r import In2rConfig
 from in2r.methods.plain import SceConfig, TripletConfig
 from in2r.runs.presets import presets
 from in2r.runs.settings import RunConfig, load_config, resolve
+from in2r.settings_text import merge, parse_overrides, read_yaml
 
 NAMES = f"one of {', '.join(method_names())}, or file.py:Class"
 

@@ -6,7 +6,8 @@ from typing import Any
 from in2r.bench.grid import Cell, Grid, cell_config
 from in2r.bench.grid_file import expand
 from in2r.bench.records import FORMAT, Record, parse_record
-from in2r.config import merge, to_dict
+from in2r.config import to_dict
+from in2r.settings_text import merge
 
 
 def grid_values(axes: Mapping[str, Any] | None = None, **group: Any) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from in2r.bench.grid_file import expand
 from in2r.bench.plan import epochs_left, seconds_left, share_of
 from in2r.bench.records import write_record
 from in2r.bench.warmups import warmup_key
-from in2r.config import merge
+from in2r.settings_text import merge
 
 GRID: dict[str, Any] = {
     "settings": {"data": {"path": "data/birds", "caption_vectors": "vecs"}, "train": {"epochs": 2}},

@@ -26,8 +26,8 @@ from in2r.bench.render import render
 from in2r.bench.sheets import sheets
 from in2r.bench.tables import Table, make_tables, read_tables
 from in2r.cli.main import main
-from in2r.config import merge
 from in2r.errors import InputError
+from in2r.settings_text import merge
 
 ALL = {"main_none_s0": 300.0, "main_none_s1": 310.0, "main_top1_s0": 301.0, "main_top1_s1": 313.0}
 RECTIFIERS = {"none": {"method": {"rectifier": "none"}}, "top1": {"method": {"rectifier": "top1"}}}

@@ -5,10 +5,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from in2r.config import deciding, merge
+from in2r.config import deciding
 from in2r.errors import InputError, near
 from in2r.runs.presets import on_preset
 from in2r.runs.settings import RunConfig, resolve
+from in2r.settings_text import merge
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ from typing import Any
 
 from in2r.bench.grid import Cell, Grid, Group, PaperRows, Row, cell_config, identity
 from in2r.bench.paper import require_paper_rows
-from in2r.config import merge, parse_overrides, read_yaml
 from in2r.errors import InputError
 from in2r.runs.settings import RunConfig
+from in2r.settings_text import merge, parse_overrides, read_yaml
 
 _GRIDS = Path(str(files("in2r").joinpath("grids")))
 

@@ -13,13 +13,14 @@ from typing import Any, TextIO
 
 import yaml
 
-from in2r.config import read_yaml, to_dict
+from in2r.config import to_dict
 from in2r.data.noise import sidecar_path
 from in2r.errors import InputError
 from in2r.files import is_temporary, read_json, remove_temporaries, write_json, write_text
 from in2r.form import read
 from in2r.runs.info import EpochLine, require_info
 from in2r.runs.settings import RunConfig, resolve
+from in2r.settings_text import read_yaml
 
 log = logging.getLogger(__name__)
 

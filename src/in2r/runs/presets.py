@@ -5,8 +5,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from in2r.config import merge, read_yaml
 from in2r.errors import InputError, near
+from in2r.settings_text import merge, read_yaml
 
 _FOLDER = Path(str(files("in2r").joinpath("presets")))
 

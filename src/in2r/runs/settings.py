@@ -5,13 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from in2r.config import deciding, fill, key, merge, parse_overrides, read_yaml, section, with_values
+from in2r.config import deciding, fill, key, section, with_values
 from in2r.errors import InputError
 from in2r.files import expand_home
 from in2r.methods import MethodConfig, PartitionConfig, build_method, find_method
 from in2r.methods.in2r import In2rConfig
 from in2r.models.build import ModelConfig, model_fault
 from in2r.runs.presets import on_preset, read_preset
+from in2r.settings_text import merge, parse_overrides, read_yaml
 
 
 @dataclass(frozen=True)
