@@ -93,11 +93,11 @@ def test_eval_says_how_copies_were_counted(data: Path, tmp_path: Path, capsys: p
 
 def test_eval_says_what_wrong_pairs_do_and_how_many_look_wrong(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert call("eval", run) == 0
-    said = "a wrong pair of test counts against the model; how many look wrong is not known (few, or the model cannot"
+    said = "mismatched pairs of test lower these figures; how many there are is not known (few, or the model cannot"
     assert said in capsys.readouterr().out
     result = {"wrong_pairs": {"A": 0.2, "B": 0.3, "mean": 0.25}, "protocol": {"evaluated": {"split": "dev"}}}
     assert evaluate.wrong_pairs(result) == (
-        "a wrong pair of dev counts against the model; about 25 % look wrong, so the true recalls are higher"
+        "mismatched pairs of dev lower these figures; about 25 % of the pairs look mismatched"
     )
 
 
@@ -208,9 +208,11 @@ def test_a_noise_rate_is_said_with_what_it_is_worth() -> None:
         "noise rate: not known: the losses do not show a group of mismatched pairs (there are few of them, or the "
         "model cannot tell them apart)"
     )
-    rate, _, weak = score.noise_rate(summary((None, None), (1, 1), 179, None))  # 40 + a quarter of 560 is 180
-    assert rate == not_known
+    [weak] = score.doubts(summary((None, None), (1, 1), 179, None))  # 40 + a quarter of 560 is 180
     assert weak.startswith("WEAK MODEL: dev rSum 179.0 (by chance 40.0, at most 600)")
+    assert score.doubts(summary((0.2, 0.3), (0, 0), 180, None)) == []
+    [few] = score.doubts({**summary((0.2, 0.3), (0, 0), 180, None), "pairs": 999})
+    assert few.startswith("FEW PAIRS: 999; with fewer than 1,000")
     assert score.noise_rate(summary((None, None), (1, 1), 400, None)) == [
         not_known,
         "clean probabilities of network A and B: not known; the pairs' order is that of their losses",

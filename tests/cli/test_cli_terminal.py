@@ -255,6 +255,8 @@ PLAN = Plan(
     features=Residency("mapped", "file", 2**20, None),
     disk_bytes=2**20,
     free_disk_bytes=2**30,
+    dev_images=50,
+    dev_rsum_by_chance=42.5,
 )
 
 

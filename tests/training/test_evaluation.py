@@ -160,7 +160,7 @@ def test_random_embeddings_are_at_chance_whole_and_in_folds() -> None:
 def test_what_failed_is_named_once_with_advice() -> None:
     fine = {f"{what}_{net}": False for what in ("collapsed", "at_chance") for net in "AB"}
     assert failures(fine) == failures({}) == []
-    advice = "; train again with a smaller train.learning_rate, or with a longer warm-up (method.warmup_epochs)"
+    advice = "; train again with a smaller train.learning_rate, a longer warm-up (method.warmup_epochs), or more pairs"
     order = "no better than a random order"
     assert failures({**fine, "at_chance_A": True, "at_chance_B": True}) == [
         f"NOTHING LEARNT: network A and B: {order}{advice}"

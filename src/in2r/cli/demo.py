@@ -94,7 +94,7 @@ def _scenes(folder: Path, images: int, console: Console) -> None:
 
     file = folder / "scenes.json"
     if not file.is_file():
-        console.print(f"drawing {images:,} training scenes in {folder}", markup=False, soft_wrap=True)
+        console.print(f"drawing scenes, {images:,} for training, in {folder}", markup=False, soft_wrap=True)
         half = folder.with_name(".data.new")  # it gets its name when it is whole
         shutil.rmtree(half, ignore_errors=True)
         make_scenes(half, train=images, dev=SIZES["dev"], test=SIZES["test"], seed=SEED)

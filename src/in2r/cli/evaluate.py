@@ -96,10 +96,10 @@ def result_table(result: dict[str, Any], columns: dict[str, str]) -> Table:
 def wrong_pairs(result: dict[str, Any]) -> str:
     """Say what a wrong pair of the split does to the figures, and how many look wrong where that is known."""
     share, split = result["wrong_pairs"]["mean"], result["protocol"]["evaluated"]["split"]
-    found = "how many look wrong is not known (few, or the model cannot tell)"
+    found = "how many there are is not known (few, or the model cannot tell)"
     if share is not None:
-        found = f"about {100 * share:.0f} % look wrong, so the true recalls are higher"
-    return f"a wrong pair of {split} counts against the model; {found}"
+        found = f"about {100 * share:.0f} % of the pairs look mismatched"
+    return f"mismatched pairs of {split} lower these figures; {found}"
 
 
 def protocol_lines(protocol: dict[str, Any]) -> list[str]:

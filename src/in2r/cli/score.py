@@ -17,6 +17,7 @@ from in2r.files import read_json
 
 BEST = 600
 WEAK = 0.25
+FEW = 1000
 """share of the way from chance to the best rSum below which a model is too weak to judge pairs by"""
 EXAMPLES = """\
 examples:
@@ -62,9 +63,11 @@ def run(args: argparse.Namespace) -> int:
         args.folder, keep=keep, bom=args.bom, device=args.device, force=args.force, unfinished=args.unfinished
     )
     console = Console()
+    summary = read_json(file.with_suffix(".json"))
+    for line in doubts(summary):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
     if args.top:
         console.print(worst_pairs(file, args.top))
-    summary = read_json(file.with_suffix(".json"))
     vague = ["a caption that is right but fits many images comes early too: look at pairs before you drop them"]
     lines = [*noise_rate(summary), *vague[: args.top], f"all pairs: {file}"]
     for line in lines + reservations(summary["protocol"]):
@@ -72,10 +75,21 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def doubts(summary: dict[str, Any]) -> list[str]:
+    """Say why the order of the pairs may mean little."""
+    dev, chance, found = summary["dev_rsum"], summary["dev_rsum_by_chance"], []
+    if dev - chance < WEAK * (BEST - chance):
+        found.append(
+            f"WEAK MODEL: dev rSum {dev:.1f} (by chance {chance:.1f}, at most {BEST}): the order is a hint at most"
+        )
+    if summary["pairs"] < FEW:
+        found.append(f"FEW PAIRS: {summary['pairs']:,}; with fewer than {FEW:,}, the order is a hint at most")
+    return found
+
+
 def noise_rate(summary: dict[str, Any]) -> list[str]:
     """Say the estimated noise rate, what it and the probabilities are worth, and what is known of injected noise."""
     rate, networks = summary["estimated_noise_rate"], summary["networks"]
-    dev, chance = summary["dev_rsum"], summary["dev_rsum_by_chance"]
     if rate["mean"] is None:
         lines = [
             "noise rate: not known: the losses do not show a group of mismatched pairs (there are few of them, or the "
@@ -90,10 +104,6 @@ def noise_rate(summary: dict[str, Any]) -> list[str]:
     unsure = " and ".join(name for name, network in networks.items() if network["single_mode"])
     if unsure:
         lines.append(f"clean probabilities of network {unsure}: not known; the pairs' order is that of their losses")
-    if dev - chance < WEAK * (BEST - chance):
-        lines.append(
-            f"WEAK MODEL: dev rSum {dev:.1f} (by chance {chance:.1f}, at most {BEST}): take all this as a hint"
-        )
     measured = summary["measurement_only"]
     if measured is not None and "auroc_order" in measured:
         lines.append(f"order of the pairs against the injected noise: AUROC {measured['auroc_order']:.3f} (chance 0.5)")
@@ -103,14 +113,16 @@ def noise_rate(summary: dict[str, Any]) -> list[str]:
 def worst_pairs(file: Path, top: int) -> Table:
     """Return the first rows of scores.csv as a table."""
     table = Table()
+    with file.open(encoding="utf-8-sig", newline="") as lines:
+        rows = list(islice(csv.DictReader(lines), top))
+    probabilities = {"clean_prob": "clean\nprob.", "clean_prob_A": "A", "clean_prob_B": "B"}
+    known = [name for name in probabilities if any(row[name] for row in rows)]
     widest = {"place": 14, "image": 16, "caption": None}  # what a terminal of 80 columns has room for
-    for heading in ("place", "image", "clean\nprob.", "A", "B", "caption"):
+    for heading in ("place", "image", *(probabilities[name] for name in known), "caption"):
         table.add_column(heading, overflow="fold", no_wrap=heading not in widest, max_width=widest.get(heading))
-    with file.open(encoding="utf-8-sig", newline="") as rows:
-        for row in islice(csv.DictReader(rows), top):
-            shown = [probability(row[name]) for name in ("clean_prob", "clean_prob_A", "clean_prob_B")]
-            # Text: no markup
-            table.add_row(Text(row["place"]), Text(row["image_id"]), *shown, Text(row["caption"]))
+    for row in rows:
+        shown = [probability(row[name]) for name in known]
+        table.add_row(Text(row["place"]), Text(row["image_id"]), *shown, Text(row["caption"]))  # Text: no markup
     return table
 
 

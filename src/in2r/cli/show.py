@@ -70,6 +70,10 @@ class Terminal:
         table.add_row(
             "epochs", f"{plan.epochs}{phases}, of up to {plan.steps_per_epoch:,} steps on {plan.pairs:,} pairs"
         )
+        table.add_row(
+            "dev rSum",
+            f"six recalls on {plan.dev_images:,} images; by chance {plan.dev_rsum_by_chance:.1f}, at most 600",
+        )
         table.add_row("device", plan.computes)
         lasting, more = size(plan.memory_bytes), size(plan.step_bytes)
         table.add_row("memory", f"{lasting} for weights, optimisers, memory banks; {more} more in a step")

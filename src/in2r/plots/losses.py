@@ -36,15 +36,18 @@ def draw_losses(figure: "Figure", log: RunLog, network: str = "A", epoch: int | 
             raise InputError(f"{log.name}: no partition in epoch {epoch}; there is one in {_ranges(list(fits))}")
         fits = {epoch: fits[epoch]}
     columns = 4 if len(fits) <= 16 else 5
-    axes = style.panels(figure, len(fits), columns, 2.6 if len(fits) == 1 else 1.25, sharex=True, sharey=True)
-    for panel, (number, fit) in zip(axes, fits.items(), strict=True):
-        _panel(panel, f"epoch {number}", fit)
     drawn = [fit for fit in fits.values() if fit]
+    losses = list(dict.fromkeys(fit["loss"] for fit in drawn))
+    one_loss = len(losses) < 2  # losses of two kinds have no common scale
+    height = 2.6 if len(fits) == 1 else 1.25 if one_loss else 1.6
+    axes = style.panels(figure, len(fits), columns, height, sharex=one_loss, sharey=True)
+    for panel, (number, fit) in zip(axes, fits.items(), strict=True):
+        _panel(panel, f"epoch {number}" if one_loss or not fit else f"epoch {number}, {fit['loss']}", fit)
     if not drawn:
         raise InputError(f"{log.name}: all losses of network {network} were equal; there is nothing to draw")
     figure.supylabel("share of the pairs (%)", fontsize=8)
     for panel in style.last_row(axes, columns):
-        panel.set_xlabel(f"per-sample loss ({drawn[0]['loss']})")
+        panel.set_xlabel(f"per-sample loss ({losses[0]})" if one_loss else "per-sample loss")
     style.legend(figure, _handles(drawn), 3)
     what = f"{sum(drawn[0]['counts']):,} pairs."
     if _split(drawn):

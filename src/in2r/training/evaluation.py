@@ -31,7 +31,7 @@ COLLAPSED = 0.9999
 AT_CHANCE = 0.4
 """Place of the right image, from 0 (always first) to 1 (always last), from which a network ranks as if at random: a
 random order has 0.5; unlike recall at 10 this does not depend on the number of images."""
-ADVICE = "train again with a smaller train.learning_rate, or with a longer warm-up (method.warmup_epochs)"
+ADVICE = "train again with a smaller train.learning_rate, a longer warm-up (method.warmup_epochs), or more pairs"
 
 
 def evaluate_split(

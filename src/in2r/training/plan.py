@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from in2r.files import shortage
+from in2r.metrics import chance_recalls
 from in2r.tensors import tensor_bytes
 from in2r.training.loop import Trainer
 from in2r.training.residency import Residency, working_bytes
@@ -23,6 +24,9 @@ class Plan:
     networks: int
     pairs: int
     """training pairs"""
+    dev_images: int
+    dev_rsum_by_chance: float
+    """the rSum of a random order on dev, out of 600"""
     epochs: int
     warmup_epochs: int
     steps_per_epoch: int
@@ -56,6 +60,8 @@ def make_plan(trainer: Trainer) -> Plan:
         method=trainer.method.label,
         networks=len(nets),
         pairs=pairs,
+        dev_images=len(trainer.dev.images),
+        dev_rsum_by_chance=chance_recalls(trainer.dev.image_of_caption, len(trainer.dev.images))["rsum"],
         epochs=config.train.epochs,
         warmup_epochs=min(trainer.method.warmup()[0], config.train.epochs),
         steps_per_epoch=math.ceil(pairs / config.train.batch_size) * len(nets),
