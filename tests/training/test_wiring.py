@@ -122,6 +122,17 @@ def test_a_batch_holds_what_the_files_and_the_noise_index_say(usual: Watch, data
                 assert torch.equal(batch.columns[column], look.division.columns[column][batch.pairs])
 
 
+def test_a_batch_holds_its_rows_of_what_stays_the_same(data: Path, tmp_path: Path) -> None:
+    """In warm-up and main phase: which captions have the same words."""
+    config = settings(data, "in2r", "method.mask_same_image=true", *PLAIN, words=True)
+    watch = watched(config, tmp_path / "run")
+    words = watch.trainer.data.same_words()
+    for look in all_looks(watch):
+        for batch in look.batches.values():
+            assert words is not None
+            assert torch.equal(batch.columns["words"], words[batch.pairs])
+
+
 @pytest.fixture(scope="module", params=["elite", "every clean pair"])
 def kept(
     request: pytest.FixtureRequest, exchanged: Watch, data: Path, noise: Path, tmp_path_factory: pytest.TempPathFactory
