@@ -97,6 +97,14 @@ def test_one_group_by_the_loss_that_divides_is_not_known_whatever_another_one_sa
     assert not judged.divide(torch.arange(400), 400, config, "A").split
 
 
+@pytest.mark.parametrize(("share", "chosen"), [(0.39, SCE), (0.41, HINGE)])
+def test_auto_takes_the_sce_loss_where_that_calls_so_many_pairs_noisy(share: float, chosen: str) -> None:
+    """It calls 40 of 100 noisy, the hinge 10."""
+    hinge = torch.cat([torch.linspace(0.0, 0.2, 90), torch.linspace(2.0, 2.2, 10)])
+    seen = Seen({SCE: TWO, HINGE: hinge}, {SCE: TWO[60:], HINGE: hinge[90:]})
+    assert judge_pairs(seen, "auto", share, PartitionConfig()).loss == chosen
+
+
 # --- on measured losses
 
 MEASURED = np.load(Path(__file__).parents[1] / "arrays" / "believable.npz")

@@ -230,6 +230,7 @@ def test_a_group_of_mismatched_pairs_is_believed(noisy):
     fitted = fit_two_gaussians(two_groups(2000, noisy))
     divergence = mismatch_divergence(fitted, two_groups(2000, noisy=1.0, seed=1))
     assert is_believable(fitted, divergence), divergence
+    assert is_believable(fitted, divergence, maximum_divergence=divergence)
     assert not is_believable(fitted, divergence, maximum_divergence=divergence / 2)
 
 

@@ -29,7 +29,7 @@ ALIKE = {
 
 
 def wish(data: Path, kept: Path | None, preset: str = "in2r", *overrides: str, words: bool = False):
-    own = (*ALIKE[preset], *(("method.warmup_epochs=2",) if preset in ("in2r", "in2r/discard", "sce") else ()))
+    own = (*ALIKE.get(preset, ()), *(("method.warmup_epochs=2",) if preset != "triplet" else ()))
     where = f"checkpoint.warmups={'null' if kept is None else kept}"
     return settings(data, preset, "train.threads=1", where, *own, *overrides, words=words)
 
@@ -77,6 +77,13 @@ def test_a_run_that_begins_otherwise_trains_its_own(data: Path, tmp_path: Path, 
     noise = make_noise(tmp_path / "noise.npy")
     assert taken_over(start_run(tmp_path / "other", wish(data, tmp_path / "kept", "in2r", other.format(noise)))) == 0
     assert taken_over(start_run(tmp_path / "same", wish(data, tmp_path / "kept"))) == 2
+
+
+def test_one_network_does_not_take_over_the_warm_up_of_two(data: Path, tmp_path: Path) -> None:
+    """L2RM and IN²R begin with the same loss, epochs and settings."""
+    start_run(tmp_path / "two", wish(data, tmp_path / "kept"))
+    one = [start_run(tmp_path / name, wish(data, tmp_path / "kept", "l2rm")) for name in ("one", "again")]
+    assert [taken_over(folder) for folder in one] == [0, 2]
 
 
 def test_a_shorter_warm_up_is_gone_on_with(data: Path, tmp_path: Path) -> None:

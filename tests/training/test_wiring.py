@@ -122,6 +122,17 @@ def test_a_batch_holds_what_the_files_and_the_noise_index_say(usual: Watch, data
                 assert torch.equal(batch.columns[column], look.division.columns[column][batch.pairs])
 
 
+def test_a_batch_holds_its_rows_of_what_stays_the_same(data: Path, tmp_path: Path) -> None:
+    """In warm-up and main phase: which captions have the same words."""
+    config = settings(data, "in2r", "method.mask_same_image=true", *PLAIN, words=True)
+    watch = watched(config, tmp_path / "run")
+    words = watch.trainer.data.same_words()
+    for look in all_looks(watch):
+        for batch in look.batches.values():
+            assert words is not None
+            assert torch.equal(batch.columns["words"], words[batch.pairs])
+
+
 @pytest.fixture(scope="module", params=["elite", "every clean pair"])
 def kept(
     request: pytest.FixtureRequest, exchanged: Watch, data: Path, noise: Path, tmp_path_factory: pytest.TempPathFactory
@@ -179,13 +190,22 @@ def test_later_the_memories_are_queues_of_the_trusted_pairs_that_were_trained_on
                 queues[look.name].append((v, u, pair, index[pair]))
 
 
-# --- order, learning rate, clipping, initial weights
+# --- order, cost, learning rate, draws, clipping, initial weights
 
 
 def test_every_epoch_and_every_network_has_an_order_of_its_own(usual: Watch) -> None:
     orders = [usual.pairs(name, "all", epoch) for name in "AB" for epoch in range(WARM)]
     assert all(sorted(order) == list(range(60)) for order in orders)
     assert len({tuple(order) for order in orders}) == 4
+
+
+def test_each_epoch_is_recorded_with_its_own_cost(usual: Watch) -> None:
+    """Five steps, each of 12 images and 12 captions."""
+    records = usual.trainer.folder.records()
+    for record in records[:WARM]:
+        for cost in record["cost"].values():
+            assert (cost["steps"], cost["encoded"], cost["scored"], cost["passes"]) == (5, 5 * 24, 5 * 144, 0)
+    assert [record["cost"]["A"]["passes"] for record in records[WARM:]] == [1, 1]
 
 
 @pytest.mark.parametrize("order", ["interleaved", "alternating"])
