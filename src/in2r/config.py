@@ -102,11 +102,17 @@ def _fill(cls: type[Any], values: Any, where: str, faults: list[str], known: Cal
         near = _nearest(unknown, where, names, known())
         hint = f"did you mean {' or '.join(near)}?" if near else f"valid keys: {', '.join(names)}"
         faults.append(f"unknown key `{_join(where, unknown)}`; {hint}")
-    chosen = {}
+    chosen: dict[str, Any] = {}
     for field in dataclasses.fields(cls):
+        name, kind = _join(where, field.name), hints[field.name]
         if field.name not in values:
+            if field.default is not dataclasses.MISSING and (fault := _fault(field.default, kind, field.metadata)):
+                faults.append(f"the default of `{name}` must be {fault}, got {field.default!r}")
+            elif field.default is field.default_factory is dataclasses.MISSING:
+                faults.append(f"`{name}` has no default")
+                chosen[field.name] = None
             continue
-        name, value, kind = _join(where, field.name), values[field.name], hints[field.name]
+        value = values[field.name]
         if dataclasses.is_dataclass(kind):
             inner, value = _chosen(field, kind, value, name, faults)
             chosen[field.name] = _fill(inner, value, name, faults, known)

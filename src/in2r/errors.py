@@ -2,6 +2,7 @@
 
 import difflib
 import shlex
+import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -22,6 +23,10 @@ class InputError(ValueError):
     def __init__(self, message: str, faults: Sequence[str] = ()) -> None:
         super().__init__(message)
         self.faults = tuple(faults) or (message,)
+
+
+class MethodError(InputError):
+    """A method of a user's own returns, or asks for, what the engine cannot take."""
 
 
 class Faults:
@@ -64,3 +69,16 @@ def near(name: str, known: Iterable[str]) -> str:
     """Return "; did you mean X?" with the known name that is most alike; nothing where none is."""
     found = difflib.get_close_matches(name, list(known), 1)
     return f"; did you mean {found[0]}?" if found else ""
+
+
+METHOD_MODULE = "in2r_method_"
+"""how the module of a user's own method file is named"""
+
+
+def own_line(error: BaseException) -> str:
+    """Return "FILE, line N", the last line of a user's own method that an error went through; "" where it did not."""
+    found = ""
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        if str(frame.f_globals.get("__name__", "")).startswith(METHOD_MODULE):
+            found = f"{frame.f_code.co_filename}, line {line}"
+    return found

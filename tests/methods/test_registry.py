@@ -83,10 +83,10 @@ def test_a_method_of_an_installed_package(
     ("name", "said"),
     [
         ("in3r", r"`method\.name` must be one of in2r, .*, or file\.py:Class, got 'in3r'; did you mean in2r\?"),
-        ("{folder}/none.py:Mine", r"none\.py: no such file; a method of your own is named file\.py:Class"),
+        ("{folder}/none.py:Mine", r"none\.py: no such file; name a method of your own as file\.py:Class"),
         (
             "{folder}/mine.py:Nobody",
-            r"mine\.py:Nobody: expected a class derived from in2r\.methods\.Method, found None",
+            r"mine\.py: no class Nobody",
         ),
         (
             "{folder}/mine.py:Thing",

@@ -9,10 +9,12 @@ import yaml
 from in2r.bench.claims import Claim, Holder, claim, holder
 from in2r.bench.grid import Grid, cell_config, identity
 from in2r.bench.grid_file import expand
+from in2r.bench.protocols import MethodFile
 from in2r.bench.records import Records
 from in2r.config import to_dict
 from in2r.errors import InputError
 from in2r.files import write_text
+from in2r.methods.registry import method_file
 from in2r.runs.folder import RunFolder
 from in2r.runs.identity import changed_settings
 from in2r.settings_text import read_yaml
@@ -87,6 +89,7 @@ class GridFolder:
                         f"{self.path}: cell {cell.name} was tested with folds {folds}, the grid asks for {grid.folds} "
                         f"now; remove {self.records.file(cell.name)}, and it is tested again"
                     )
+                self._require_same_method(cell.name, record.result.protocol.method_file, cell_config(cell).method.name)
             elif run.exists():
                 found = run.config()
             changed = [] if found is None else changed_settings(to_dict(found), cell_config(cell))
@@ -95,6 +98,14 @@ class GridFolder:
                     f"{self.path}: cell {cell.name} was run with other settings than the grid asks for now: "
                     f"{', '.join(changed)}; give another folder"
                 )
+
+    def _require_same_method(self, name: str, recorded: MethodFile | None, method: str) -> None:
+        now = method_file(method)
+        if recorded is not None and now is not None and recorded.sha256 != now["sha256"]:
+            raise InputError(
+                f"{self.path}: cell {name} was run with another version of {now['path']}; put the file back, or give "
+                "another folder"
+            )
 
     def run(self, name: str) -> RunFolder:
         """Return the run folder of a cell."""

@@ -15,6 +15,7 @@ from typing import Any
 from in2r.bench.grid import Cell, Grid, Group, PaperRows, Row, cell_config, identity
 from in2r.bench.paper import require_paper_rows
 from in2r.errors import InputError
+from in2r.methods.registry import absolute_name
 from in2r.runs.settings import RunConfig
 from in2r.settings_text import merge, parse_overrides, read_yaml
 
@@ -40,7 +41,16 @@ def read_grid(file: str | Path, overrides: Iterable[str] = ()) -> dict[str, Any]
     settings = values.get("settings") or {}
     if not isinstance(settings, Mapping):
         raise InputError(f"{path}: `settings` must hold keys and values, got {settings!r}")
-    return {**values, "settings": merge(settings, parse_overrides(overrides, RunConfig))}
+    return dict(_absolute_methods({**values, "settings": merge(settings, parse_overrides(overrides, RunConfig))}))
+
+
+def _absolute_methods(values: Any, key: str = "") -> Any:
+    """Return a grid's values with absolute paths of users' own methods: a grid is read again from any folder."""
+    if isinstance(values, Mapping):
+        return {name: _absolute_methods(value, f"{key}.{name}") for name, value in values.items()}
+    if isinstance(values, list):
+        return [_absolute_methods(value, key) for value in values]
+    return absolute_name(values) if isinstance(values, str) and key.endswith("method.name") else values
 
 
 def shipped_grids() -> list[str]:

@@ -82,6 +82,14 @@ class Forced:
 
 
 @dataclass(frozen=True)
+class MethodFile:
+    """The file of a user's own method, as it was in training."""
+
+    path: str
+    sha256: str
+
+
+@dataclass(frozen=True)
 class Protocol:
     """The part of a result's `protocol` that tables and figures read."""
 
@@ -94,6 +102,7 @@ class Protocol:
     trained: Trained
     date: str
     evaluated: Evaluated
+    method_file: MethodFile | None = None
     forced: Forced = Forced()
     changed_settings: tuple[str, ...] = ()
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import in2r
-from in2r.errors import InputError, command_line
+from in2r.errors import InputError, command_line, own_line
 from in2r.files import describe
 
 VERBS = (
@@ -55,10 +55,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _mistake(error, "; ".join([describe(error), *_resuming(args)]), args)
     except (MemoryError, RuntimeError) as error:
         if not _is_out_of_memory(error):
-            raise
+            return _own_fault(error, args)
         reason = " ".join(str(error).split())[:200]
         lower = "lower train.batch_size, model.dim or method.memory_size"
         return _mistake(error, f"out of memory ({reason}); {lower}", args)
+    except Exception as error:
+        return _own_fault(error, args)
     except KeyboardInterrupt:
         sys.stderr.write("; ".join(["in2r: interrupted", *_resuming(args)]) + "\n")
         return 130
@@ -104,6 +106,15 @@ def _mistake(error: Exception, line: str, args: argparse.Namespace) -> int:
         raise error
     sys.stderr.write(f"in2r: {line}\n")
     return 2
+
+
+def _own_fault(error: Exception, args: argparse.Namespace) -> int:
+    """Say an error of a user's own method in one line; any other one is a fault of this package."""
+    line = own_line(error)
+    if not line:
+        raise error
+    text = " ".join(str(error).split())
+    return _mistake(error, f"{line}: {type(error).__name__}: {text} (--debug shows the traceback)", args)
 
 
 def _resuming(args: argparse.Namespace) -> list[str]:

@@ -4,8 +4,10 @@ import argparse
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from in2r.cli.paths import name_or_path
+from in2r.errors import InputError, own_line
 
 EXAMPLES = """\
 examples:
@@ -41,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
     if args.check is None:
         console.print(_table())
         return 0
-    return _check(console, args.check, args.backbone)
+    return _check(console, args.check, args.backbone, args.debug)
 
 
 def _table() -> Table:
@@ -50,15 +52,24 @@ def _table() -> Table:
 
     table = Table("method", "networks", "sets of pairs", "presets", "in a line", box=None, padding=(0, 2, 0, 0))
     for name in method_names():
-        method = find_method(name)
+        try:
+            method = find_method(name)
+        except InputError as error:  # an installed package's: the others are shown
+            table.add_row(name, "", "", "", Text(str(error)))
+            continue
         own = ", ".join(preset for preset in presets() if preset.split("/")[0] == name)
-        line = (method.__doc__ or "").strip().splitlines()[0]
+        line = (method.__doc__ or "").strip().partition("\n")[0]
         table.add_row(name, str(method.networks), ", ".join(walk.name for walk in method.sets), own, line)
     return table
 
 
-def _check(console: Console, method: str, backbone: str) -> int:
-    from in2r.errors import InputError
+def _place(error: BaseException) -> str:
+    """Say which line of a method's own file an error comes from; nothing where it comes from none."""
+    line = own_line(error)
+    return f" ({line}; --debug shows the traceback)" if line else ""
+
+
+def _check(console: Console, method: str, backbone: str, debug: bool) -> int:
     from in2r.methods import find_method
     from in2r.testing import BACKBONES, CHECKS, check_method
 
@@ -69,8 +80,11 @@ def _check(console: Console, method: str, backbone: str) -> int:
         check_method(
             method, backbone, on_passed=lambda name: console.print(f"passed  {name.replace('_', ' ')}", highlight=False)
         )
-    except AssertionError as error:
-        console.print(f"failed  {error}", markup=False, highlight=False, soft_wrap=True)
+    except Exception as error:  # whatever a method raises, its test has failed
+        if debug:
+            raise
+        text = str(error) if isinstance(error, (AssertionError, InputError)) else f"{type(error).__name__}: {error}"
+        console.print(f"failed  {text}{_place(error)}", markup=False, highlight=False, soft_wrap=True)
         return 1
     console.print(f"all {len(CHECKS)} tests passed", highlight=False)
     return 0

@@ -116,7 +116,7 @@ def worst_pairs(file: Path, top: int) -> Table:
     with file.open(encoding="utf-8-sig", newline="") as lines:
         rows = list(islice(csv.DictReader(lines), top))
     probabilities = {"clean_prob": "clean\nprob.", "clean_prob_A": "A", "clean_prob_B": "B"}
-    known = [name for name in probabilities if any(row[name] for row in rows)]
+    known = [name for name in probabilities if any(row.get(name) for row in rows)]
     widest = {"place": 14, "image": 16, "caption": None}  # what a terminal of 80 columns has room for
     for heading in ("place", "image", *(probabilities[name] for name in known), "caption"):
         table.add_column(heading, overflow="fold", no_wrap=heading not in widest, max_width=widest.get(heading))

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any
 
 import numpy as np
@@ -136,7 +137,7 @@ def open_npy(path: Path) -> NDArray[Any]:
         mapped = np.load(path, mmap_mode="r", allow_pickle=False)
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
-    except (ValueError, OSError, EOFError) as error:
+    except (ValueError, OSError, EOFError, SyntaxError, TokenError) as error:  # the last two: of a broken header
         reason = " ".join(str(error).split()) or "cut off"
         if "Python objects" in reason:
             raise InputError(

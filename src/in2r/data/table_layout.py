@@ -77,7 +77,7 @@ def _require_keys(path: Path, value: Any, known: tuple[str, ...], prefix: str = 
 def _require_encoding(path: Path, name: str | None) -> None:
     try:
         "a".encode(name or "utf-8")
-    except LookupError:  # unknown, or no encoding of text
+    except (LookupError, UnicodeError):  # unknown, or no encoding of text
         raise InputError(
             f"{path}: encoding {name!r} is not known; expected a name such as cp1252, utf-16-le or gb18030"
         ) from None

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 import torch
 from torch import Tensor, nn
 
+from in2r.errors import MethodError
 from in2r.models.base import Backbone, Items
 from in2r.transfer import send
 
@@ -37,11 +38,16 @@ class Batch:
 
     def column(self, name: str) -> Tensor:
         """Return a column (B, ...) on the device, without waiting for it."""
-        return send(self.columns[name], self.pairs.device)
+        return send(self._column(name), self.pairs.device)
 
     def rows(self, name: str) -> Tensor:
         """Return where a bool column is true, (n,) int64 on the device, without waiting for it."""
-        return send(torch.nonzero(self.columns[name]).flatten(), self.pairs.device)
+        return send(torch.nonzero(self._column(name)).flatten(), self.pairs.device)
+
+    def _column(self, name: str) -> Tensor:
+        if name not in self.columns:
+            raise MethodError(f"a batch has no column `{name}`; it has {', '.join(self.columns) or 'none'}")
+        return self.columns[name]
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
 import importlib.util
 import sys
+from dataclasses import is_dataclass
 from functools import cache
 from hashlib import sha256
 from importlib.metadata import entry_points
@@ -9,9 +10,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from in2r.errors import InputError, near
+from in2r.errors import METHOD_MODULE, InputError, near
 from in2r.files import expand_home
-from in2r.methods.base import Method, MethodConfig
+from in2r.methods.base import Method, MethodConfig, Walk
 from in2r.methods.division import PartitionConfig
 from in2r.methods.in2r import In2r
 from in2r.methods.l2rm import L2rm
@@ -43,10 +44,18 @@ def find_method(name: str) -> type[Method]:
         return METHODS[name]
     if ".py:" in name:
         path, _, attribute = name.rpartition(":")
-        return _checked(getattr(_module(_absolute(path)), attribute, None), name)
+        module = _module(_absolute(path))
+        if not hasattr(module, attribute):
+            raise InputError(f"{path}: no class {attribute}{near(attribute, list(vars(module)))}")
+        return _checked(getattr(module, attribute), name)
     for entry in entry_points(group=ENTRY_POINTS):
         if entry.name == name:
-            return _checked(entry.load(), f"{name} ({entry.value})")
+            where = f"{name} ({entry.value})"
+            try:
+                found = entry.load()
+            except Exception as error:  # whatever a package does when it is imported: the others are not concerned
+                raise InputError(f"method {where}: cannot be loaded ({_reason(error)})") from error
+            return _checked(found, where)
     known = method_names()
     raise InputError(
         f"configuration: `method.name` must be one of {', '.join(known)}, or file.py:Class, got {name!r}"
@@ -55,8 +64,20 @@ def find_method(name: str) -> type[Method]:
 
 
 def build_method(config: MethodConfig, partition: PartitionConfig) -> Method:
-    """Make the method that section `method` names."""
-    return find_method(config.name)(config, partition)
+    """Make the method that section `method` names.
+
+    Raises:
+        InputError: no such method, or its `warmup` returns something else than epochs and a loss.
+    """
+    method = find_method(config.name)(config, partition)
+    found: Any = method.warmup()
+    if not (isinstance(found, tuple) and len(found) == 2 and type(found[0]) is int and found[0] >= 0):
+        raise InputError(
+            f"method {config.name}: warmup() must return (epochs, loss), epochs a whole number from 0, got {found!r}"
+        )
+    if found[1] is not None and not is_dataclass(found[1]):
+        raise InputError(f"method {config.name}: the loss of warmup() must be a dataclass, got {found[1]!r}")
+    return method
 
 
 def absolute_name(name: str) -> str:
@@ -82,22 +103,33 @@ def _module(path: Path) -> ModuleType:
     """Run a file as a module of its own, once."""
     if not path.is_file():
         raise InputError(f"{path}: no such file; name a method of your own as file.py:Class")
-    name = f"in2r_method_{sha256(str(path).encode()).hexdigest()[:12]}"
+    name = f"{METHOD_MODULE}{sha256(str(path).encode()).hexdigest()[:12]}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
     module = sys.modules[name] = importlib.util.module_from_spec(spec)  # dataclasses look their module up by name
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         del sys.modules[name]
-        raise InputError(f"{path}: cannot be run ({type(error).__name__}: {error})") from error
+        raise InputError(f"{path}: cannot be run ({_reason(error)})") from error
     return module
+
+
+def _reason(error: BaseException) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
 def _checked(found: Any, name: str) -> type[Method]:
     if not isinstance(found, type) or not issubclass(found, Method):
         raise InputError(f"method {name}: expected a class derived from in2r.methods.Method, found {found!r}")
-    if not issubclass(found.Config, MethodConfig):
+    config: Any = found.Config
+    if not isinstance(config, type) or not issubclass(config, MethodConfig):
         raise InputError(f"method {name}: its `Config` must be derived from in2r.methods.MethodConfig")
+    if "__dataclass_fields__" not in vars(config):
+        raise InputError(f"method {name}: its `Config` must be a dataclass: write @dataclass(frozen=True) above it")
+    if found.networks not in (1, 2):
+        raise InputError(f"method {name}: `networks` must be 1 or 2, got {found.networks!r}")
+    if not found.sets or not all(isinstance(walk, Walk) for walk in found.sets):
+        raise InputError(f"method {name}: `sets` must hold one `Walk` or more, got {found.sets!r}")
     return found

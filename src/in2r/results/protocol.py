@@ -36,6 +36,7 @@ def protocol(folder: RunFolder, setup: Setup, best: Best) -> dict[str, Any]:
         "forced": {"training": info.get("forced", []), "now": list(setup.changes)},
         "method": info["method"],
         "method_config": to_dict(config.method),
+        "method_file": info["method_file"],
         "seed": info["seed"],
         "epochs": config.train.epochs,
         "finished": done >= config.train.epochs,

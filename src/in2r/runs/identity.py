@@ -17,6 +17,7 @@ import in2r
 from in2r.config import deciding, to_dict
 from in2r.errors import InputError
 from in2r.methods import Method
+from in2r.methods.registry import method_file
 from in2r.runs.folder import RunFolder
 from in2r.runs.settings import RunConfig
 
@@ -56,16 +57,26 @@ def mark(config: RunConfig, info: Mapping[str, Any]) -> str:
     return sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
 
 
+def has_own_warmup(method: Method) -> bool:
+    """Tell whether the warm-up's loss is not one of this package: then it may train more than the backbones."""
+    return not type(method.warmup()[1]).__module__.startswith("in2r.")
+
+
 def warmup_identity(config: RunConfig, method: Method) -> dict[str, Any] | None:
-    """Return what settings say of a warm-up: runs that agree in it, in data and machine share one; None without one."""
+    """Return what settings say of a warm-up: runs that agree in it, in data and machine share one; None without one.
+
+    A warm-up with a loss of one's own is shared by runs of the same method, file and settings alone.
+    """
     epochs, loss = method.warmup()
     if not epochs or loss is None:
         return None
     numbers = asdict(loss)  # type: ignore[call-overload]
-    settings = deciding(config, "learning")
+    own = has_own_warmup(method)
+    settings = deciding(config, "learning", "main phase") if own else deciding(config, "learning")
     del settings["train.precision"]  # `auto` and the name of what it comes to are the same: `computed_on` says which
     return {
         "loss": {"kind": type(loss).__name__, **numbers},
+        "method_file": (method_file(config.method.name) or {}).get("sha256") if own else None,
         "networks": method.networks,
         "settings": settings,
     }

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from in2r.errors import InputError
+from in2r.errors import InputError, MethodError
 from in2r.methods import Division, Method, Net, Now, Seen
 from in2r.methods.division import loss_counts
 from in2r.models.base import Items
@@ -17,6 +17,7 @@ from in2r.runs.settings import RunConfig
 from in2r.seeds import torch_generator
 from in2r.training.health import Means, Truth, partition_truth
 from in2r.training.pairs import TrainingData
+from in2r.training.returned import require_divisions, require_observed
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +61,8 @@ class Divider:
         else:
             observed = {name: self._observe(name, net, epoch) for name, net in nets.items()}
             seen = {name: found for name, found in observed.items() if found is not None}
-            found = dict(self.method.divide(seen, nets, self.data, now))
+            divided = self.method.divide(seen, nets, self.data, now)
+            found = require_divisions(divided, nets, total, self.method.config.name)
         divisions = {name: self._with_truth(found[name], seen) for name in nets}
         for division in divisions.values():
             suffix = f"_{division.judge}" if division.judge else ""
@@ -74,6 +76,8 @@ class Divider:
             return None
         try:
             return observe_pairs(self.method.observe, net, self.data, self.config, name, epoch)
+        except MethodError:
+            raise
         except InputError as error:
             raise InputError(f"partition by network {name}: {error}") from None
 
@@ -145,7 +149,8 @@ def _observe_batches(
     """Add what is observed of items (n), taken in batches of `size`."""
     for first in range(0, len(pairs), size):
         rows = slice(first, first + size)
-        for name, values in (observe(net, v[rows], u[rows], pairs[rows]) or {}).items():
+        observed = observe(net, v[rows], u[rows], pairs[rows])
+        for name, values in require_observed(observed, len(pairs[rows])).items():
             found.setdefault(name, []).append(values)
 
 

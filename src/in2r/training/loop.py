@@ -3,14 +3,14 @@
 import logging
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from in2r.data.text.word_vectors import WordVectors, load_word_vectors
-from in2r.errors import InputError
+from in2r.errors import InputError, MethodError
 from in2r.methods import Division, Now, Walk, build_method
 from in2r.runs.checkpoints import checkpoints, load_newest, save_checkpoint
 from in2r.runs.folder import RunFolder
@@ -181,6 +181,8 @@ class Trainer:
         if not self.in_warmup:
             try:
                 state.divisions = self.divider.divide(state.nets, self._now(), state.epoch, state.means)
+            except MethodError:
+                raise
             except InputError as error:
                 raise self._stopped(str(error)) from None
         state.divided = True
@@ -216,6 +218,8 @@ class Trainer:
             finite = self.learner.iterate(
                 nets, state.optimizers[name], order, self._division(name), self._now(name, index), where, state.means
             )
+        except MethodError:
+            raise
         except InputError as error:
             raise self._diverged(name, index, str(error)) from None
         self._unchecked.append((name, index, finite))
@@ -262,10 +266,10 @@ class Trainer:
             "cost": state.cost(),
             "dev": rows,
             **health,
-            **state.means.read(),
         }
+        record |= self._figures_of_method(state.means.read(), record)
         if not self.in_warmup:
-            record |= self.method.end_epoch(state.nets, self._now())
+            record |= self._figures_of_method(self.method.end_epoch(state.nets, self._now()), record)
             mixtures = {division.judge: division.mixture for division in state.divisions.values() if division.mixture}
             record |= {"mixture": {name: mixtures[name] for name in sorted(mixtures)}} if mixtures else {}
         record["seconds"] = round(time.monotonic() - started, 2)
@@ -283,6 +287,15 @@ class Trainer:
         self.save()
         self.warmups.offer(state)
         self.display.record(record)
+
+    def _figures_of_method(self, figures: Mapping[str, Any], record: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what a method has to say of an epoch; refuse what would break the record."""
+        for name, value in dict(figures).items():
+            if name in record or name in ("mixture", "seconds"):
+                raise MethodError(f"method {self.method.config.name}: figure `{name}` is a key of every record")
+            if value is not None and not isinstance(value, (int, float)):
+                raise MethodError(f"method {self.method.config.name}: figure `{name}` is no number: {value!r}")
+        return dict(figures)
 
     def _write_record(self, record: dict[str, Any]) -> None:
         self.folder.append(record)

@@ -6,12 +6,14 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from in2r.errors import MethodError
 from in2r.methods import Batch, Division, Method, Net, Now, Step
 from in2r.runs.settings import RunConfig
 from in2r.seeds import derive, torch_generator
 from in2r.training.health import Means, Truth, gradient_norms, record_step
 from in2r.training.order import EpochOrder
 from in2r.training.pairs import TrainingData
+from in2r.training.returned import require_step, require_steps
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,8 @@ class Learner:
         torch.manual_seed(derive(self.config.train.seed, "dropout", *where))
         batches = Batches(self, order, division, where)
         finite: list[Tensor] = []
-        for step in self._steps(net, peer, batches, division, now):
+        for found in self._steps(net, peer, batches, division, now):
+            step = require_step(found, optimizers, self.method.config.name)
             if where[2] == 0 and step.of == "net":  # once an epoch: the size of a loss does not show its influence
                 for loss, part in gradient_norms(net.backbone, step).items():
                     means.add(f"gradient_norm_{loss}_{where[0]}", part)
@@ -70,6 +73,8 @@ class Learner:
             record_step(means, where[0], step, self.truth)
             # 0 * norm: a gradient that is not finite is found by the same look
             finite.append(step.losses["total"].detach() + (0 if norm is None else 0 * norm))
+        if not finite:
+            raise MethodError(f"method {self.method.config.name}: steps() yielded no step")
         return torch.stack(finite).sum()
 
     def _steps(self, net: Net, peer: Net, batches: "Batches", division: Division | None, now: Now) -> Iterator[Step]:
@@ -78,7 +83,7 @@ class Learner:
         if warmup is not None and (division is None or not division.split):
             yield warmup.step(net, batches[self.method.sets[0].name])
         else:
-            yield from self.method.steps(net, peer, batches, now)
+            yield from require_steps(self.method.steps(net, peer, batches, now), self.method.config.name)
 
 
 class Batches(Mapping[str, Batch]):

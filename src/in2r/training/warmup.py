@@ -12,7 +12,7 @@ from torch import Tensor
 from in2r.errors import InputError
 from in2r.methods import Method
 from in2r.runs.folder import RunFolder
-from in2r.runs.identity import belonging, versions, warmup_identity
+from in2r.runs.identity import belonging, has_own_warmup, versions, warmup_identity
 from in2r.tensors import load_tensors, save_tensors
 from in2r.training.setup import Setup
 from in2r.training.state import RunState, under
@@ -55,7 +55,8 @@ class WarmupStore:
             return
         who = self.identity(state)
         best, selection = load_tensors(self.folder.best_file)
-        tensors = backbones_only(state) | {f"best.{key}": value for key, value in best.items()}
+        kept = state.network_tensors() if has_own_warmup(self.method) else backbones_only(state)
+        tensors = kept | {f"best.{key}": value for key, value in best.items()}
         meta = {"identity": who, "step": state.step, "selection": selection, "records": self.folder.records()}
         try:
             save_tensors(_file(self.kept, who, epochs), tensors, meta)
@@ -108,7 +109,7 @@ class WarmupStore:
 
 
 def backbones_only(state: RunState) -> dict[str, Tensor]:
-    """Return backbones and their optimiser's state: all that a warm-up changes."""
+    """Return backbones and their optimiser's state: all that a warm-up with a loss of the package changes."""
     return {name: value for name, value in state.network_tensors().items() if ".own." not in name}
 
 
