@@ -114,3 +114,11 @@ def test_forty_epochs_fit() -> None:
     assert len(figure.axes) == 40
     assert figure.get_size_inches()[0] == pytest.approx(7.2)
     assert [axes.get_xlabel() for axes in figure.axes].count("per-sample loss (sce)") == 5
+
+
+def test_losses_of_two_kinds_have_axes_of_their_own() -> None:
+    """The preset `in2r/tuned` changes its loss within a run: about 20, then about 0.3."""
+    fits = [mixture(), {**mixture(), "loss": "triplet-mean", "low": 0.1, "high": 0.4}]
+    figure = drawn(log(*(epoch(number, mixture={"A": fit}) for number, fit in enumerate(fits, start=6))))
+    assert [axes.get_xlabel() for axes in figure.axes] == ["loss (sce)", "loss (triplet-mean)"]
+    assert figure.axes[1].get_xlim()[1] < 1

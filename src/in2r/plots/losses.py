@@ -42,12 +42,16 @@ def draw_losses(figure: "Figure", log: RunLog, network: str = "A", epoch: int | 
     height = 2.6 if len(fits) == 1 else 1.25 if one_loss else 1.6
     axes = style.panels(figure, len(fits), columns, height, sharex=one_loss, sharey=True)
     for panel, (number, fit) in zip(axes, fits.items(), strict=True):
-        _panel(panel, f"epoch {number}" if one_loss or not fit else f"epoch {number}, {fit['loss']}", fit)
+        _panel(panel, f"epoch {number}", fit)
     if not drawn:
         raise InputError(f"{log.name}: all losses of network {network} were equal; there is nothing to draw")
     figure.supylabel("share of the pairs (%)", fontsize=8)
-    for panel in style.last_row(axes, columns):
-        panel.set_xlabel(f"per-sample loss ({losses[0]})" if one_loss else "per-sample loss")
+    if one_loss:
+        for panel in style.last_row(axes, columns):
+            panel.set_xlabel(f"per-sample loss ({losses[0]})")
+    else:
+        for panel, fit in zip(axes, fits.values(), strict=True):
+            panel.set_xlabel(f"loss ({fit['loss']})" if fit else "")
     style.legend(figure, _handles(drawn), 3)
     what = f"{sum(drawn[0]['counts']):,} pairs."
     if _split(drawn):
