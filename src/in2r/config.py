@@ -162,7 +162,7 @@ def _nearest(unknown: str, where: str, names: list[str], known: list[str]) -> li
 
 
 def _chosen(field: dataclasses.Field[Any], kind: Any, value: Any, where: str, faults: list[str]) -> tuple[Any, Any]:
-    """Return a section's dataclass, which its key `name` may choose, and its values; a name of none is taken away."""
+    """Return a section's dataclass, which its key `name` may choose, and its values; none where it chooses nothing."""
     choose = field.metadata.get("choose")
     default = field.default_factory if field.default_factory is not dataclasses.MISSING else kind
     if choose is None or not isinstance(value, Mapping) or "name" not in value:
@@ -171,7 +171,7 @@ def _chosen(field: dataclasses.Field[Any], kind: Any, value: Any, where: str, fa
         return choose(str(value["name"])), value
     except InputError as error:
         faults.append(str(error).removeprefix("configuration: "))
-        return default, {name: entry for name, entry in value.items() if name != "name"}
+        return default, {}  # which keys it may have is not known
 
 
 def _join(where: str, name: str) -> str:

@@ -193,6 +193,14 @@ def test_a_grid_finds_a_method_of_ones_own_from_any_folder(tmp_path: Path, monke
         ),
         ("return Step({'total': loss_of(net, batches['all'])})", r"steps\(\) must yield steps \(`yield Step"),
         ("return None", r"steps\(\) must yield steps \(`yield Step\(...\)`\), it returned nothing"),
+        (
+            "yield Step({'total': loss_of(net, batches['all'])}, notes={'w': torch.ones(3)})",
+            "note `w` must be one",
+        ),
+        (
+            "yield Step({'total': loss_of(net, batches['all'])}, notes={'w': 'much'})",
+            "note `w` must be one",
+        ),
         ("return []", r"steps\(\) yielded no step"),
         ("yield loss_of(net, batches['all'])", r"steps\(\) must yield `Step`, got a tensor of shape \(\)"),
         (
@@ -222,6 +230,7 @@ def test_a_step_of_another_form_is_one_line(data: Path, tmp_path: Path, code: st
             "whole(data.pairs[:9], 9)",
             r"divide\(\) must return `sets` with a row for each of the 60 training pairs",
         ),
+        ("loss", "replace(whole(data.pairs, 60), figures={'w': 'x'})", r"figure `w` of divide\(\) must be a number"),
         (
             "loss",
             "replace(whole(data.pairs, 60), columns={'w': seen['A']['far'][:9]})",
@@ -257,3 +266,16 @@ def test_a_run_of_one_network_is_scored(data: Path, tmp_path: Path, capsys: pyte
 def test_a_class_that_is_not_in_the_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"mine\.py: no class Main, did you mean Mine\?|mine\.py: no class Main"):
         find_method(own(tmp_path / "mine.py", PLAIN).replace(":Mine", ":Main"))
+
+
+def test_an_optimiser_of_what_is_not_there_is_named(data: Path, tmp_path: Path) -> None:
+    code = f"{PLAIN}\n    def optimizers(self):\n        return {{'head': 1.0}}\n"
+    with pytest.raises(InputError, match=r"optimizers\(\) names 'head', which is no child"):
+        start_run(tmp_path / "run", settings(data, own(tmp_path / "mine.py", code)))
+
+
+def test_a_method_whose_file_is_gone_is_the_only_fault_that_is_told(data: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError) as caught:
+        settings(data, f"{tmp_path / 'gone.py'}:Mine", "method.floor=0.1")
+    assert "no such file" in str(caught.value)
+    assert "unknown key" not in str(caught.value)

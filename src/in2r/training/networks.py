@@ -6,6 +6,7 @@ import torch
 
 from in2r.data.text.word_vectors import WordVectors
 from in2r.device import resolve_precision
+from in2r.errors import MethodError
 from in2r.methods import Method, Net
 from in2r.models.build import build_backbone
 from in2r.runs.settings import TrainConfig
@@ -60,6 +61,9 @@ def make_optimizers(net: Net, rates: Mapping[str, float], train: TrainConfig) ->
         rates: child of `own` → its learning rate over the network's.
         train: the settings.
     """
+    for child in rates:
+        if child not in dict(net.own.named_children()):
+            raise MethodError(f"optimizers() names {child!r}, which is no child of what the method's own() returns")
     apart = {child: list(net.own.get_submodule(child).parameters()) for child in rates}
     taken = {id(weight) for weights in apart.values() for weight in weights}
     main = [weight for weight in net.parameters() if id(weight) not in taken]

@@ -27,6 +27,9 @@ def require_step(step: Any, optimizers: Collection[str], method: str) -> Step:
     for name, loss in step.losses.items():
         if not isinstance(loss, Tensor) or loss.ndim:
             raise MethodError(f"method {method}: loss `{name}` must be a tensor of one number, got {_what(loss)}")
+    for name, note in step.notes.items():
+        if (note.ndim > 0) if isinstance(note, Tensor) else not _is_figure(note):
+            raise MethodError(f"method {method}: note `{name}` must be one number, got {_what(note)}")
     if not step.losses["total"].requires_grad:
         raise MethodError(f"method {method}: loss `total` has no gradient; it does not depend on the network")
     return step
@@ -62,7 +65,14 @@ def require_divisions(found: Any, networks: Iterable[str], pairs: int, method: s
                     f"method {method}: divide() must return `{what}` with a row for each of the {pairs} training "
                     f"pairs, got {_what(values)}"
                 )
+        for what, value in division.figures.items():
+            if not _is_figure(value):
+                raise MethodError(f"method {method}: figure `{what}` of divide() must be a number, got {_what(value)}")
     return dict(found)
+
+
+def _is_figure(value: Any) -> bool:
+    return value is None or isinstance(value, (int, float))
 
 
 def _what(value: Any) -> str:
