@@ -110,7 +110,7 @@ def observe_pairs(observe: Observe, net: Net, data: TrainingData, config: RunCon
     both networks. The last batch is filled up from the first pairs, so that every pair is observed among equally many.
     With `partition.augmented` the batches are augmented, as in the released code, by draws that depend on `names`
     (network, epoch). In the mismatched batches, as many as `CHUNK`, images meet the captions of another batch (where
-    there is one batch only: of the next pair), so that no image has its caption among them.
+    there is one batch only: of the next pair). With few batches, a caption of the image itself can still be among them.
 
     Raises:
         InputError: a value is not finite; the pair is named.
