@@ -9,7 +9,6 @@ import yaml
 from in2r.bench.claims import Claim, Holder, claim, holder
 from in2r.bench.grid import Grid, cell_config, identity
 from in2r.bench.grid_file import expand
-from in2r.bench.protocols import MethodFile
 from in2r.bench.records import Records
 from in2r.config import to_dict
 from in2r.errors import InputError
@@ -17,6 +16,7 @@ from in2r.files import write_text
 from in2r.methods.registry import method_file
 from in2r.runs.folder import RunFolder
 from in2r.runs.identity import changed_settings
+from in2r.runs.info import MethodFile
 from in2r.settings_text import read_yaml
 
 State = Literal["finished", "running", "failed", "interrupted", "open"]

@@ -4,6 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from in2r.runs.info import MethodFile
+
 
 @dataclass(frozen=True)
 class Noise:
@@ -79,14 +81,6 @@ class Forced:
 
     training: tuple[str, ...] = ()
     now: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class MethodFile:
-    """The file of a user's own method, as it was in training."""
-
-    path: str
-    sha256: str
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from in2r.partition.gaussian import Floats, checked_losses
+from in2r.partition.gaussian import checked_losses
+from in2r.partition.mixture import Floats
 
 
 class Fit(Protocol):

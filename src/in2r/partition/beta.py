@@ -11,7 +11,8 @@ import torch
 from numpy.typing import NDArray
 from scipy.special import betaln, expit
 
-from in2r.partition.gaussian import EQUAL_LOSSES, Floats, checked_losses
+from in2r.partition.gaussian import checked_losses
+from in2r.partition.mixture import EQUAL_LOSSES, Floats, Mixture
 
 EDGE = 1e-3
 """Scaled losses stay this far from 0 and 1, where a Beta density may be 0 or infinite (L2RM)."""
@@ -24,32 +25,14 @@ SMALLEST_VARIANCE = EDGE**2
 
 
 @dataclass(frozen=True, eq=False)
-class TwoBetas:
-    """A fitted mixture; component 0 is the clean one, parameters refer to the losses scaled to [0, 1].
+class TwoBetas(Mixture):
+    """Two fitted Beta distributions.
 
     Attributes:
-        clean_probability: (N,) posterior p_i of the clean component, never rising with the loss.
-        shapes: (2, 2), a and b of each component.
-        means: (2,), a / (a + b); the clean component's may be the larger one, see `fit_two_betas`.
-        variances: (2,).
-        weights: (2,) shares of the components, sum 1.
-        scale: smallest and largest raw loss.
-        separation: Ashman's D = |mean_0 - mean_1| / sqrt((variance_0 + variance_1) / 2).
-        split: False when there was nothing to fit (fewer than two losses, or all equal): every p_i is 1.
-        monotone: False when the raw posterior rose with the loss somewhere and was levelled there.
-        single_mode: True when the two components are not told apart (`separation` below the bound).
+        shapes: (2, 2), a and b of each component; a mean is a / (a + b).
     """
 
-    clean_probability: Floats
     shapes: Floats
-    means: Floats
-    variances: Floats
-    weights: Floats
-    scale: tuple[float, float]
-    separation: float
-    split: bool
-    monotone: bool
-    single_mode: bool
 
 
 def fit_two_betas(
