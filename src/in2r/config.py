@@ -109,7 +109,7 @@ def _fill(cls: type[Any], values: Any, where: str, faults: list[str], known: Cal
             if field.default is not dataclasses.MISSING and (fault := _fault(field.default, kind, field.metadata)):
                 faults.append(f"the default of `{name}` must be {fault}, got {field.default!r}")
             elif field.default is field.default_factory is dataclasses.MISSING:
-                faults.append(f"`{name}` has no default")
+                faults.append(f"`{name}` is missing, and has no default")
                 chosen[field.name] = None
             continue
         value = values[field.name]

@@ -326,7 +326,7 @@ def change_config(**values: object):  # type: ignore[no-untyped-def]
         ),
         (lambda folder: (folder / "config.json").write_text("{"), "not valid JSON"),
         (change_config(format_version=2), "format version 2; this in2r .* reads 1"),
-        (change_config(inputs={"image_dim": 8}), "config.json: incomplete"),
+        (change_config(inputs={"image_dim": 8}), r"config\.json: .*`inputs\.text` is missing"),
         (change_config(model={"dimm": 4}), "config.json: .*did you mean `model.dim`"),
         (change_config(model={"dim": 5}), "weights of network A do not fit its settings"),
         (change_config(networks=["A", "C"]), "weights of network C do not fit"),
