@@ -44,7 +44,8 @@ def test_the_truth_that_is_shown_is_that_of_the_noise_index(demo: Path, capsys: 
         pairs = [int(row["pair"]) for row in csv.DictReader(file)]
     wrong = (~clean[pairs]).tolist()
     first = int((~clean).sum())
-    assert f"mismatched: {sum(wrong[:10])} of these 10; {100 * sum(wrong[:first]) / first:.0f} % of the worst" in shown
+    found = f"{sum(wrong[:10])} of the 10 above, and {100 * sum(wrong[:first]) / first:.0f} %"
+    assert f"{first:,} pairs are mismatched: {found} of the worst" in shown
     assert f"injected: {100 * (~clean).mean():.1f} %" in shown
     assert [line.split("│")[4].strip() for line in shown.splitlines() if "│ train-" in line] == [
         "yes" if is_wrong else "no" for is_wrong in wrong[:10]

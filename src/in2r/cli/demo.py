@@ -167,7 +167,7 @@ def _pairs(console: Console, folder: Path, data: Path, noise: "NoiseIndex") -> N
     with scores.open(encoding="utf-8-sig", newline="") as rows:
         ranked = list(csv.DictReader(rows))
     wrong = [not noise.clean[int(row["pair"])] for row in ranked]
-    table = Table("picture", "caption beside it", "clean", "mismatched")
+    table = Table("picture", "caption beside it", "clean\nprob.", "mismatched")
     for row, truth in islice(zip(ranked, wrong, strict=True), WORST):
         table.add_row(
             f"{row['image_id']}.png", row["caption"], probability(row["clean_prob"]), "yes" if truth else "no"
@@ -176,8 +176,8 @@ def _pairs(console: Console, folder: Path, data: Path, noise: "NoiseIndex") -> N
     console.print(table)
     first = round(moved * len(wrong))
     for line in (
-        f"mismatched: {sum(wrong[:WORST])} of these {WORST}; {100 * sum(wrong[:first]) / first:.0f} % of the worst "
-        f"{first:,} (as many as there are)",
+        f"{first:,} pairs are mismatched: {sum(wrong[:WORST])} of the {WORST} above, and "
+        f"{100 * sum(wrong[:first]) / first:.0f} % of the worst {first:,} of the list",
         "(the truth is known, as we made it: it is shown here and used nowhere)",
         f"noise rate found: {'not known' if rate is None else f'{100 * rate:.1f} %'}, injected: {100 * moved:.1f} %",
         f"every pair, worst first: {scores}",
