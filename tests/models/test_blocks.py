@@ -246,4 +246,4 @@ def test_ranks_of_1000_by_5000_stay_within_the_budget_and_a_pair_needs_what_it_s
     assert together > 500 * 2**20
     assert len(blocks) == 2
     for found, said in blocks:
-        assert 0.6 * said < found < 1.1 * said
+        assert 0.4 * said < found < 1.1 * said  # less where freed pages are used again
