@@ -279,3 +279,22 @@ def test_a_method_whose_file_is_gone_is_the_only_fault_that_is_told(data: Path, 
         settings(data, f"{tmp_path / 'gone.py'}:Mine", "method.floor=0.1")
     assert "no such file" in str(caught.value)
     assert "unknown key" not in str(caught.value)
+
+
+def test_a_grid_does_not_mix_two_versions_of_a_methods_file(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    who = own(tmp_path / "mine.py", PLAIN)
+    (tmp_path / "grid.yaml").write_text(
+        f"settings:\n  data: {{path: {data}, caption_vectors: vecs}}\n  model: {{dim: 8}}\n"
+        "  train: {epochs: 1, batch_size: 12, device: cpu}\n"
+        f"groups: {{g: {{axes: {{row: {{mine: {{method: {{name: '{who}'}}}}}}}}}}}}\n",
+        encoding="utf-8",
+    )
+    asked = ["bench", "run", str(tmp_path / "grid.yaml"), "--out", str(tmp_path / "grid")]
+    assert main(asked) == 0
+    assert main(asked) == 0  # the same file: nothing to do
+    capsys.readouterr()
+    (tmp_path / "mine.py").write_text(HEAD + PLAIN + "# edited\n", encoding="utf-8")
+    assert main(asked) == 2
+    assert f"was run with another version of {tmp_path / 'mine.py'}" in capsys.readouterr().err
