@@ -21,7 +21,7 @@ from in2r.training.evaluation import Rows, evaluate_split
 from in2r.training.health import Means
 from in2r.training.loop import Trainer
 from in2r.training.networks import peer_of
-from in2r.training.order import EpochOrder
+from in2r.training.order import Batching, EpochOrder
 from in2r.training.setup import open_setup
 from in2r.training.step import Batches
 from in2r.training.train import Silent
@@ -51,7 +51,7 @@ class Toolkit:
         clean, elite = (torch.rand(self.pairs, generator=torch_generator(0, share)) < share for share in (CLEAN, ELITE))
         self.division = Division((~clean).to(torch.int8), {"elite": elite & clean})
         sets = {"clean": self.data.pairs[clean], "noisy": self.data.pairs[~clean]}
-        self.orders = {name: EpochOrder(self.trainer.method.sets, sets, size.batch, 0, name, 0) for name in self.nets}
+        self.orders = {name: EpochOrder(self.trainer.method.sets, sets, Batching(size.batch), 0, name, 0) for name in self.nets}
         v, u = embeddings(-(-size.memory // CAPTIONS), size.dim)
         self.entries = v.repeat_interleave(CAPTIONS, 0)[: size.memory].to(device), u[: size.memory].to(device)
         numbers = torch.arange(size.memory, device=device) % self.pairs
@@ -67,7 +67,7 @@ class Toolkit:
 
     def epoch(self) -> None:
         """Both networks judge all pairs, make the steps of a fixed division at 60 % noise, and are validated."""
-        self.trainer.divider.divide(self.nets, Now(0, 1, 0), 0, self.means)
+        self.trainer.divider.divide(self.nets, Now(0, 1, 0), 0)
         for index in range(len(self.orders["A"])):
             for name in self.nets:
                 self.step(index, name)

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from in2r.layers.mlp import Centering, unit_norm
+from in2r.layers.pooling import GPO, MeanPool
 from in2r.models.dual import DualEncoder
 from in2r.models.encoders import RegionEncoder, VectorEncoder, WordEncoder
 
@@ -178,9 +179,20 @@ def test_pretrained_word_vectors():
 
 
 def test_gpo_arguments_are_passed_on():
-    encoder = RegionEncoder(40, 32, 16, gpo={"position_dim": 8, "temperature": 0.5})
+    encoder = RegionEncoder(40, 32, 16, pool=lambda: GPO(position_dim=8, temperature=0.5))
     assert encoder.gpool.gru.input_size == 8
     assert encoder.gpool.temperature == 0.5
+
+
+def test_the_mean_is_taken_over_the_valid_regions_alone():
+    values, mask = torch.randn(3, 4, 40, generator=generator()), torch.ones(3, 4, dtype=torch.bool)
+    mask[0, 1:] = mask[1, 0] = False
+    encoder = RegionEncoder(40, 32, 16, pool=MeanPool).eval()
+    found = encoder(values, mask)
+    for image, regions in zip(range(3), ([0], [1, 2, 3], [0, 1, 2, 3]), strict=True):
+        rows = values[image, regions]
+        projected = encoder.fc(rows) + encoder.mlp(rows, [len(rows)])
+        torch.testing.assert_close(found[image], unit_norm(projected.mean(0)))
 
 
 def test_vector_encoder_by_hand():

@@ -66,7 +66,7 @@ def test_an_interrupted_run_goes_on_bit_identically_and_repeats_no_step(
     assert_same(folder, whole)
 
 
-@pytest.mark.parametrize(("within", "count", "step", "epoch"), [("_finish_epoch", 1, 10, 1), ("_divide", 2, 11, 1)])
+@pytest.mark.parametrize(("within", "count", "step", "epoch"), [("_finish_epoch", 1, 10, 1), ("_divide", 1, 11, 1)])
 def test_division_and_validation_are_finished_first(
     config: Any, tmp_path: Path, within: str, count: int, step: int, epoch: int
 ) -> None:

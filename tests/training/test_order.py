@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from in2r.methods import Walk
-from in2r.training.order import EpochOrder
+from in2r.training.order import Batching, EpochOrder
 
 WALKS = (Walk("clean"), Walk("noisy"))
 
@@ -16,7 +16,7 @@ def order(
 ) -> EpochOrder:
     """Clean pairs 0, 1, ...; noisy pairs 1000, 1001, ..."""
     sets = {"clean": torch.arange(clean), "noisy": 1000 + torch.arange(noisy)}
-    return EpochOrder(walks, sets, batch, seed, *names)
+    return EpochOrder(walks, sets, Batching(batch), seed, *names)
 
 
 @given(st.integers(2, 70), st.integers(2, 20), st.integers(0, 2**40))
@@ -128,6 +128,6 @@ def test_a_set_of_whole_batches_beside_the_driving_one_needs_a_full_one() -> Non
 def test_more_than_one_set_may_be_passed_over_beside_the_driving_one() -> None:
     walks = (*WALKS, Walk("others"))
     sets = {"clean": torch.arange(9), "noisy": 1000 + torch.arange(4), "others": 2000 + torch.arange(6)}
-    made = EpochOrder(walks, sets, 3, 0, "A")
+    made = EpochOrder(walks, sets, Batching(3), 0, "A")
     assert sorted(torch.cat([made.batch("others", step) for step in range(2)]).tolist()) == list(range(2000, 2006))  # type: ignore[misc]
     assert set(made.batch("noisy", 0).tolist()) < set(range(1000, 1004))  # type: ignore[union-attr]

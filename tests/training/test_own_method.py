@@ -54,7 +54,8 @@ def test_its_head_has_the_learning_rate_that_it_asks_for(data: Path, tmp_path: P
     optimizers = trainer.state.optimizers["A"]
     assert list(optimizers) == ["net", "head"]
     trainer.state.epoch = 1
-    rate = trainer._set_learning_rate()
+    trainer._set_learning_rate("A", 0, 2)
+    rate = trainer._rate(0, 2)
     assert rate == pytest.approx(0.01 * 0.5 * (1 + math.cos(math.pi / 3)))
     assert [optimizer.param_groups[0]["lr"] for optimizer in optimizers.values()] == [rate, 3 * rate]
     own = {id(weight) for weight in trainer.state.nets["A"].own.head.parameters()}

@@ -1,4 +1,4 @@
-"""Generalised pooling operator of VSE∞ (Chen et al., CVPR 2021): a learnt weighting of sorted features."""
+"""From a set of features to one: the generalised pooling operator of VSE∞ (Chen et al., CVPR 2021), or the mean."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -110,6 +110,27 @@ def _position_code(length: int, dim: int, like: Tensor) -> Tensor:
     frequency = 10000.0 ** (-torch.arange(0, dim, 2, dtype=torch.float32, device=like.device) / dim)
     angle = position[:, None] * frequency
     return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1).to(like.dtype)
+
+
+class MeanPool(nn.Module):
+    """Pool a set by the mean of its valid entries: what GPO is where all its weights are equal."""
+
+    def pool_filled(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Pool sets (batch, K, dim) to (batch, dim); an empty set pools to zero.
+
+        Args:
+            features: finite; what stands in invalid entries has no influence.
+            mask: (batch, K) bool, True = valid, best on the CPU; None when all are valid.
+        """
+        return masked_mean(features, mask)
+
+
+def masked_mean(features: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Return the mean (batch, dim) of each set's valid entries; arguments as `MeanPool.pool_filled`."""
+    if mask is None:
+        return features.mean(1)
+    mask = send(mask, features.device)
+    return features.masked_fill(~mask[..., None], 0.0).sum(1) / mask.sum(1, keepdim=True).clamp(min=1)
 
 
 class _SortedSum(torch.autograd.Function):

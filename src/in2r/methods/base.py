@@ -235,6 +235,21 @@ class Method(ABC):
         """Return the division in which all of `pairs` count as clean: an oracle run trains on it."""
         return whole(pairs, total)
 
+    def restarts(self, epochs: int) -> tuple[int, ...]:
+        """Return the epochs of the main phase, of `epochs` in all, before which a round begins.
+
+        Before each of them, first the method divides the pairs, and between them the division stays. Then each network
+        keeps its backbone as `Net.before`, gets fresh weights, drawn from the seed, and a fresh optimiser. What it
+        keeps as `own` stays. None: one round, from the warm-up's weights, with a division in each epoch.
+        """
+        return ()
+
+    def begin_epoch(self, nets: Mapping[str, Net], data: TrainingPairs, now: Now) -> None:
+        """Prepare for the steps of an epoch of the main phase; asked once more where a run resumes inside it.
+
+        What it makes must follow from its arguments: it is not saved.
+        """
+
     @abstractmethod
     def steps(self, net: Net, peer: Net, batches: Mapping[str, Batch], now: Now) -> Iterator[Step]:
         """Yield the optimiser steps of one iteration; each is taken before the next one is asked for.

@@ -1,5 +1,6 @@
 """What a method trains: a batch of pairs, a network, and the count of what it costs."""
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
@@ -20,9 +21,9 @@ class Batch:
     groups: Tensor
     """(B,) int64, the image of each pair as given (after any injected noise)"""
     images: Tensor
-    """(B, regions, dim) float32"""
+    """(B, regions, dim) float32; (n, regions, dim) where each of the n images of the batch is there once: see `owner`"""
     image_mask: Tensor | None
-    """(B, regions) bool on the CPU, None = all are real"""
+    """(B or n, regions) bool on the CPU, None = all are real"""
     texts: Tensor
     """(B, tokens) int64 word ids, or (B, 1, dim) float32 caption vectors"""
     text_mask: Tensor | None
@@ -32,6 +33,10 @@ class Batch:
     hidden: Mapping[str, tuple[Tensor, Tensor]] | None = None
     """"image" and "text" → groups (B,) and pairs (B, n) that such a query may not find (negative = none); only with
     `noise.hide_original`, an analysis that uses the truth"""
+    owner: Tensor | None = None
+    """(B,) int64, which row of `images` is each pair's image; None: there is a row for each pair"""
+    first: Tensor | None = None
+    """(n,) int64, a pair of each row of `images`; None where `owner` is"""
 
     def __len__(self) -> int:
         return len(self.pairs)
@@ -39,6 +44,18 @@ class Batch:
     def column(self, name: str) -> Tensor:
         """Return a column (B, ...) on the device, without waiting for it."""
         return send(self._column(name), self.pairs.device)
+
+    def alike(self) -> tuple[Tensor, Tensor]:
+        """Return a pair of each distinct image, (n,) int64, and which of them each pair has as its image, (B,) int64.
+
+        Where batches are made of images, nothing waits for the device.
+        """
+        if self.owner is not None and self.first is not None:
+            return self.first, self.owner
+        images, owner = torch.unique(self.groups, return_inverse=True)
+        first = torch.full_like(images, len(owner))
+        first.scatter_reduce_(0, owner, torch.arange(len(owner), device=owner.device), "amin")
+        return first, owner
 
     def rows(self, name: str) -> Tensor:
         """Return where a bool column is true, (n,) int64 on the device, without waiting for it."""
@@ -76,6 +93,7 @@ class Net(nn.Module):
     Attributes:
         backbone: encoders and similarity; the part that is exported.
         own: what the method keeps beside it, such as heads, a memory, or buffers per pair; saved, never exported.
+        before: the backbone as it was when the last round ended, frozen; None where there was no round yet.
         cost: what its training has cost in this epoch.
     """
 
@@ -83,23 +101,29 @@ class Net(nn.Module):
         super().__init__()
         self.backbone = backbone
         self.own = own
+        self.before: Backbone | None = None
         self.cost = Cost()
 
+    def keep_before(self) -> None:
+        """Keep a frozen copy of the backbone as `before`."""
+        self.before = copy.deepcopy(self.backbone).requires_grad_(False).eval()
+
     def encode(self, *batches: Batch) -> list[tuple[Items, Items]]:
-        """Return images and texts of each batch, by one pass through each encoder.
+        """Return images and texts of each batch, one of each for each pair, by one pass through each encoder.
 
         A batch that is given twice is encoded under two dropout masks. In training each batch has its own batch
         statistics, as if they were encoded one after the other.
         """
-        sizes = [len(batch) for batch in batches]
+        sizes, rows = [len(batch) for batch in batches], [len(batch.images) for batch in batches]
         images = _joined([(batch.images, batch.image_mask) for batch in batches])
         texts = _joined([(batch.texts, batch.text_mask) for batch in batches])
-        found = (
-            self.backbone.encode_images(*images, sizes).split(sizes),
-            self.backbone.encode_texts(*texts, sizes).split(sizes),
-        )
-        self.count_encoded(2 * sum(sizes))
-        return list(zip(*found, strict=True))
+        found = self.backbone.encode_images(*images, rows).split(rows)
+        of_pairs = [
+            items if batch.owner is None else items[batch.owner] for items, batch in zip(found, batches, strict=True)
+        ]
+        captions = self.backbone.encode_texts(*texts, sizes).split(sizes)
+        self.count_encoded(sum(rows) + sum(sizes))
+        return list(zip(of_pairs, captions, strict=True))
 
     def score(self, images: Items, texts: Items) -> Tensor:
         """Return S (n, m), images × texts: cosines, or a bounded backbone's values in (0, 1)."""

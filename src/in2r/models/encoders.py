@@ -1,7 +1,6 @@
 """Encoders: regions, words or ready-made vectors → unit-norm embeddings of one dimension."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -9,15 +8,15 @@ from torch import Tensor, nn
 from in2r.errors import InputError
 from in2r.layers.dropout import Dropout
 from in2r.layers.mlp import MLP, unit_norm, xavier_linear
-from in2r.layers.pooling import GPO, LOWEST
+from in2r.layers.pooling import GPO, LOWEST, MeanPool, masked_mean
 from in2r.layers.recurrence import Packing, bi_gru, pack
 from in2r.transfer import at_least_float32, send
 
 
 def _embed_set(
-    rows: Tensor, mask: Tensor, entries: Tensor | None, batches: Sequence[int], fc: nn.Linear, mlp: MLP, gpool: GPO
+    rows: Tensor, mask: Tensor, entries: Tensor | None, batches: Sequence[int], fc: nn.Linear, mlp: MLP, gpool: GPO | MeanPool
 ) -> Tensor:
-    """Return unit(GPO(fc(x) + mlp(x))) of sets that are given by their valid rows.
+    """Return unit(pool(fc(x) + mlp(x))) of sets that are given by their valid rows.
 
     Args:
         rows: (n, d), set after set.
@@ -68,14 +67,14 @@ def embed_words(ids: Tensor, packing: Packing, embed: nn.Embedding, dropout: nn.
 
 
 class RegionEncoder(nn.Module):
-    """Image encoder over region features: unit(GPO(fc(x) + mlp(x))).
+    """Image encoder over region features: unit(pool(fc(x) + mlp(x))).
 
     Args:
         input_dim: Width of a region feature.
         dim: Width of the embedding.
         hidden: Width of the MLP's hidden layer.
         dropout: Rate on the region features, training only: the two views of a batch differ by it.
-        gpo: Arguments of `GPO`.
+        pool: Makes what pools a set, drawn after all other weights.
     """
 
     def __init__(
@@ -84,14 +83,14 @@ class RegionEncoder(nn.Module):
         dim: int,
         hidden: int,
         dropout: float = 0.3,
-        gpo: Mapping[str, Any] | None = None,
+        pool: Callable[[], GPO | MeanPool] = GPO,
     ) -> None:
         super().__init__()
         self.dim = dim
         self.dropout = Dropout(dropout)
         self.fc = xavier_linear(input_dim, dim)
         self.mlp = MLP(input_dim, hidden, dim)
-        self.gpool = GPO(**(gpo or {}))
+        self.gpool = pool()
 
     def forward(self, values: Tensor, mask: Tensor | None = None, batches: Sequence[int] | None = None) -> Tensor:
         """Encode regions (B, R, input_dim) with a mask (B, R) bool of any pattern → (B, dim) unit norm.
@@ -107,7 +106,7 @@ class RegionEncoder(nn.Module):
 
 
 class WordEncoder(nn.Module):
-    """Text encoder over word ids: embedding → bi-GRU, directions averaged → unit(GPO(fc(x) + mlp(x))).
+    """Text encoder over word ids: embedding → bi-GRU, directions averaged → unit(pool(fc(x) + mlp(x))).
 
     Args:
         vocabulary_size: Number of words; id 0 is padding.
@@ -116,7 +115,7 @@ class WordEncoder(nn.Module):
         hidden: Width of the MLP's hidden layer.
         dropout: Rate on the word embeddings, training only.
         pretrained: Initial word embeddings (vocabulary_size, word_dim); uniform in ±0.1 when None.
-        gpo: Arguments of `GPO`.
+        pool: Makes what pools a set, drawn after all other weights.
 
     Raises:
         InputError: `pretrained` has another shape.
@@ -130,7 +129,7 @@ class WordEncoder(nn.Module):
         hidden: int,
         dropout: float = 0.3,
         pretrained: Tensor | None = None,
-        gpo: Mapping[str, Any] | None = None,
+        pool: Callable[[], GPO | MeanPool] = GPO,
     ) -> None:
         super().__init__()
         self.dim = dim
@@ -139,7 +138,7 @@ class WordEncoder(nn.Module):
         self.cap_rnn = nn.GRU(word_dim, dim, batch_first=True, bidirectional=True)
         self.fc = xavier_linear(dim, dim)
         self.mlp = MLP(dim, hidden, dim)
-        self.gpool = GPO(**(gpo or {}))
+        self.gpool = pool()
         fill_embedding(self.embed, pretrained)
 
     def forward(self, ids: Tensor, mask: Tensor | None = None, batches: Sequence[int] | None = None) -> Tensor:
@@ -175,12 +174,7 @@ class VectorEncoder(nn.Module):
 
         `batches`: how many items, in order, share batch statistics in training; None = all.
         """
-        if mask is None:
-            vectors = values.mean(1)
-        else:
-            mask = send(mask, values.device)
-            vectors = values.masked_fill(~mask[..., None], 0.0).sum(1) / mask.sum(1, keepdim=True).clamp(min=1)
-        rows = self.dropout(vectors)
+        rows = self.dropout(masked_mean(values, mask))
         if isinstance(self.projection, MLP):
             return unit_norm(self.projection(rows, batches or [len(rows)]))
         return unit_norm(self.projection(rows))

@@ -75,17 +75,29 @@ class TrainConfig:
 
     seed: int = key(0, "seed of everything drawn in the run", low=0)
     epochs: int = key(45, "epochs in all, the warm-up's included (paper: 5 + 40)", low=1)
-    batch_size: int = key(128, "pairs in a batch (paper)", low=2)
+    batch_size: int = key(128, "pairs in a batch (paper); images, with batch_of=images", low=2)
+    batch_of: Literal["pairs", "images"] = key(
+        "pairs",
+        "what a batch is made of: pairs (the field's); or images, each encoded once beside captions_per_image of its "
+        "pairs, drawn anew in each epoch, which are no negatives of each other",
+    )
+    captions_per_image: int = key(3, "batch_of images: pairs of an image in a batch, at most", low=1)
     optimizer: Literal["adam", "adamw"] = key("adam", "optimiser (paper: Adam; released code: AdamW)")
     learning_rate: float = key(5e-4, "learning rate (paper)", above=0, high=1e30)
     weight_decay: float = key(0.0, "decay of AdamW (released code: 1e-4)", low=0)
-    schedule: Literal["cosine", "step"] = key("cosine", "cosine over all epochs, set per epoch (paper); or step")
+    schedule: Literal["cosine", "step"] = key("cosine", "cosine (paper); or cuts, schedule step")
+    schedule_per: Literal["epoch", "step"] = key(
+        "epoch", "schedule cosine: the learning rate is set before each epoch (paper), or before each step"
+    )
     step_epochs: int = key(15, "schedule step: epochs between two cuts (released code)", low=1)
     step_factor: float = key(0.1, "schedule step: factor of a cut (released code)", above=0, high=1)
-    schedule_from: Literal["start", "main"] = key(
+    schedule_from: Literal["start", "main", "phase"] = key(
         "start",
-        "the epoch that the schedule counts from: the first one, or the first after the warm-up, which then runs at "
-        "the full learning rate (NCR's family)",
+        "the epoch that the schedule counts from: the first one; or the first after the warm-up, which then runs at "
+        "the full learning rate (NCR's family); phase: it runs anew in the warm-up and in each round after it",
+    )
+    ramp_steps: int = key(
+        0, "steps of a network at the start of a phase, over which the learning rate rises linearly", low=0
     )
     gradient_clip: float = key(2.0, "largest gradient norm (released code)", above=0)
     order: Literal["interleaved", "alternating"] = key(

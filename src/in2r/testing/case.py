@@ -86,7 +86,7 @@ class Case:
             for module in net.modules():
                 if isinstance(module, nn.Dropout):
                     module.p = 0.0
-        trainer._divide()
+        trainer._begin()
         return Ready(trainer)
 
     def run(self, name: str, *overrides: str) -> Path:

@@ -72,7 +72,7 @@ def ignores_the_truth(case: Case) -> None:
     other.learner = replace(other.learner, truth=shuffled)
     for trainer in (one, other):
         trainer.state.epoch = trainer.method.warmup()[0]
-        trainer._divide()
+        trainer._begin()
         for name in trainer.names:
             trainer._iterate(name, 0, trainer._order(name))
     same = one.state.network_tensors()

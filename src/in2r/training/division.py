@@ -42,14 +42,13 @@ class Divider:
         self.data, self.method, self.config, self.truth = data, method, config, truth
         self._said: set[str] = set()
 
-    def divide(self, nets: Mapping[str, Net], now: Now, epoch: int, means: Means) -> dict[str, Division]:
-        """Return what each network trains on in an epoch; the figures go into its means.
+    def divide(self, nets: Mapping[str, Net], now: Now, epoch: int) -> dict[str, Division]:
+        """Return what each network trains on in an epoch.
 
         Args:
             nets: the networks.
             now: the epoch of the main phase.
             epoch: the epoch of the run, from 0.
-            means: of the epoch.
 
         Raises:
             InputError: something observed is not finite.
@@ -64,12 +63,15 @@ class Divider:
             divided = self.method.divide(seen, nets, self.data, now)
             found = require_divisions(divided, nets, total, self.method.config.name)
         divisions = {name: self._with_truth(found[name], seen) for name in nets}
+        self._say(divisions, epoch)
+        return divisions
+
+    def record(self, divisions: Mapping[str, Division], means: Means) -> None:
+        """Put the figures of an epoch's divisions into its means."""
         for division in divisions.values():
             suffix = f"_{division.judge}" if division.judge else ""
             for key, value in division.figures.items():
                 means.add(f"{key}{suffix}", value)
-        self._say(divisions, epoch)
-        return divisions
 
     def _observe(self, name: str, net: Net, epoch: int) -> Seen | None:
         if type(self.method).observe is Method.observe:

@@ -1,7 +1,6 @@
 """The loop: warm-up, division, the networks' steps, validation; killed at any moment, a run resumes bit-identically."""
 
 import logging
-import math
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
@@ -20,9 +19,10 @@ from in2r.training.division import Divider
 from in2r.training.evaluation import evaluate_split
 from in2r.training.health import Truth
 from in2r.training.interrupts import Interrupts, deferred_interrupts
-from in2r.training.networks import build_networks, make_optimizers, network_names, peer_of
-from in2r.training.order import EpochOrder
+from in2r.training.networks import build_networks, network_names, peer_of, renew
+from in2r.training.order import Batching, EpochOrder
 from in2r.training.residency import settle_features
+from in2r.training.schedule import rate_factor
 from in2r.training.setup import Setup
 from in2r.training.state import RunState
 from in2r.training.step import Learner
@@ -73,11 +73,9 @@ class Trainer:
             truth = Truth(setup.noise, torch.as_tensor(setup.train.image_of_caption), self.device)
         self.word_coverage: dict[str, Any] | None = None
         train, dev = setup.training_data(), setup.split("dev")
-        nets = build_networks(setup, self.method, len(train.pairs), self._word_vectors())
-        rates = self.method.optimizers()
-        self.state = RunState(
-            nets, {name: make_optimizers(net, rates, self.config.train) for name, net in nets.items()}
-        )
+        words = None if checkpoints(folder.checkpoints) else self._word_vectors()
+        self.state = RunState(*build_networks(setup, self.method, len(train.pairs), words))
+        nets = self.state.nets
         settled = settle_features(self.config, nets.values(), train, dev, setup.texts(dev))
         self.residency, self.data = settled.residency, settled.train
         self.dev, self.dev_texts = settled.dev, settled.dev_texts
@@ -88,9 +86,9 @@ class Trainer:
         self._tensorboard: TensorBoard | None = None
 
     def _word_vectors(self) -> WordVectors | None:
-        """Read the word vectors, unless a checkpoint holds what became of them."""
+        """Read the initial word vectors."""
         file = self.config.data.word_vectors
-        if file is None or self.setup.vocabulary is None or checkpoints(self.folder.checkpoints):
+        if file is None or self.setup.vocabulary is None:
             return None
         vectors = load_word_vectors(file, self.setup.vocabulary, self.config.model.word_dim)
         self.word_coverage = vectors.coverage.record()
@@ -122,9 +120,7 @@ class Trainer:
     def _run_epoch(self, interrupts: Interrupts) -> None:
         """Divide the pairs, make the steps, validate."""
         started, state = time.monotonic(), self.state
-        rate = self._set_learning_rate()
-        if not state.divided:
-            self._divide()
+        self._begin()
         orders = {name: self._order(name) for name in self.names}
         sequence = list(self._sequence({name: len(order) for name, order in orders.items()}))
         if not sequence:
@@ -132,6 +128,7 @@ class Trainer:
         self.display.epoch(state.epoch, self.config.train.epochs, self.phase, len(sequence), state.position)
         while state.position < len(sequence):
             name, index = sequence[state.position]
+            self._set_learning_rate(name, index, len(orders[name]))
             self._iterate(name, index, orders[name])
             state.position += 1
             state.step += 1
@@ -142,7 +139,13 @@ class Trainer:
             if interrupts.asked is not None:
                 return
         self._check_finite()
-        self._finish_epoch(orders, rate, started)
+        self._finish_epoch(orders, started)
+
+    @property
+    def rounds(self) -> tuple[int, ...]:
+        """Return the epochs of the run before which a round begins."""
+        warmup = self.method.warmup()[0]
+        return tuple(warmup + epoch for epoch in self.method.restarts(self.config.train.epochs - warmup))
 
     @property
     def in_warmup(self) -> bool:
@@ -158,34 +161,41 @@ class Trainer:
         warmup = self.method.warmup()[0]
         return Now(self.state.epoch - warmup, self.config.train.epochs - warmup, self.config.train.seed, name, step)
 
-    def _set_learning_rate(self) -> float:
-        """Set every optimiser's learning rate for this epoch; return the networks'."""
-        train, epoch, epochs = self.config.train, self.state.epoch, self.config.train.epochs
-        if train.schedule_from == "main":
-            warmup = self.method.warmup()[0]
-            epoch, epochs = max(0, epoch - warmup), max(1, epochs - warmup)
-        if train.schedule == "cosine":
-            factor = 0.5 * (1 + math.cos(math.pi * epoch / epochs))
-        else:
-            factor = train.step_factor ** (epoch // train.step_epochs)
-        own = self.method.optimizers()
-        for optimizers in self.state.optimizers.values():
-            for which, optimizer in optimizers.items():
-                for group in optimizer.param_groups:
-                    group["lr"] = train.learning_rate * own.get(which, 1.0) * factor
-        return train.learning_rate * factor
+    def _rate(self, step: int, steps: int) -> float:
+        """Return the backbone's learning rate in a step of a network's `steps` in this epoch."""
+        train, main = self.config.train, self.method.warmup()[0]
+        starts = sorted({0, main, *self.rounds})
+        return train.learning_rate * rate_factor(train, starts, main, self.state.epoch, step, steps)
+
+    def _set_learning_rate(self, name: str, step: int, steps: int) -> None:
+        """Set the learning rates of a network's optimisers."""
+        rate, own = self._rate(step, steps), self.method.optimizers()
+        for which, optimizer in self.state.optimizers[name].items():
+            for group in optimizer.param_groups:
+                group["lr"] = rate * own.get(which, 1.0)
+
+    def _begin(self) -> None:
+        """Before an epoch of the main phase, divide the pairs; at a round's first epoch, take fresh weights."""
+        state, rounds = self.state, self.rounds
+        if self.in_warmup:
+            return
+        if not state.divided:
+            if not rounds or state.epoch in rounds:
+                self._divide()
+            if state.epoch in rounds:
+                renew(state, self.setup, self.method, rounds.index(state.epoch), self._word_vectors())
+            self.divider.record(state.divisions, state.means)
+            state.divided = True
+        self.method.begin_epoch(state.nets, self.data, self._now())
 
     def _divide(self) -> None:
-        """Let the method divide the pairs, in the main phase."""
         state = self.state
-        if not self.in_warmup:
-            try:
-                state.divisions = self.divider.divide(state.nets, self._now(), state.epoch, state.means)
-            except MethodError:
-                raise
-            except InputError as error:
-                raise self._stopped(str(error)) from None
-        state.divided = True
+        try:
+            state.divisions = self.divider.divide(state.nets, self._now(), state.epoch)
+        except MethodError:
+            raise
+        except InputError as error:
+            raise self._stopped(str(error)) from None
 
     def _division(self, name: str) -> Division | None:
         return None if self.in_warmup else self.state.divisions[name]
@@ -199,7 +209,14 @@ class Trainer:
             sets = {walk.name: pairs[division.sets[pairs] == index] for index, walk in enumerate(walks)}
         else:
             walks = (Walk(walks[0].name), *walks[1:])
-        return EpochOrder(walks, sets, self.config.train.batch_size, self.config.train.seed, name, self.state.epoch)
+        return EpochOrder(walks, sets, self._batching(division), self.config.train.seed, name, self.state.epoch)
+
+    def _batching(self, division: Division | None) -> Batching:
+        train = self.config.train
+        if train.batch_of == "pairs":
+            return Batching(train.batch_size)
+        weights = None if division is None else division.columns.get("weight")
+        return Batching(train.batch_size, self.data.image_of_pair, train.captions_per_image, weights)
 
     def _sequence(self, steps: dict[str, int]) -> Iterator[tuple[str, int]]:
         """Yield network and iteration in the order in which they are made."""
@@ -250,7 +267,7 @@ class Trainer:
 
     # --- end of an epoch, checkpoints
 
-    def _finish_epoch(self, orders: dict[str, EpochOrder], rate: float, started: float) -> None:
+    def _finish_epoch(self, orders: dict[str, EpochOrder], started: float) -> None:
         state = self.state
         backbones = {name: net.backbone for name, net in state.nets.items()}
         try:
@@ -260,7 +277,7 @@ class Trainer:
         record: dict[str, Any] = {
             "epoch": state.epoch + 1,
             "phase": self.phase,
-            "learning_rate": rate,
+            "learning_rate": self._rate(len(orders["A"]) - 1, len(orders["A"])),
             "steps": {name: len(order) for name, order in orders.items()},
             "left_out": {name: order.left_out for name, order in orders.items()},
             "cost": state.cost(),

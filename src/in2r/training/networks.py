@@ -1,6 +1,7 @@
 """The networks of a run and their optimisers."""
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 
 import torch
 
@@ -8,10 +9,12 @@ from in2r.data.text.word_vectors import WordVectors
 from in2r.device import resolve_precision
 from in2r.errors import MethodError
 from in2r.methods import Method, Net
+from in2r.models.base import Backbone
 from in2r.models.build import build_backbone
 from in2r.runs.settings import TrainConfig
 from in2r.seeds import derive, torch_generator
 from in2r.training.setup import Setup
+from in2r.training.state import Optimizers, RunState
 
 NAMES = ("A", "B")
 
@@ -27,8 +30,10 @@ def peer_of(name: str, names: tuple[str, ...] = NAMES) -> str:
     return others[0] if others else name
 
 
-def build_networks(setup: Setup, method: Method, pairs: int, vectors: WordVectors | None) -> dict[str, Net]:
-    """Make a method's networks on the run's device, from weights that depend on seed and name only.
+def build_networks(
+    setup: Setup, method: Method, pairs: int, vectors: WordVectors | None
+) -> tuple[dict[str, Net], Optimizers]:
+    """Make a method's networks on the run's device, from weights that depend on seed and name only, and optimisers.
 
     Args:
         setup: the opened data, with the settings.
@@ -36,21 +41,52 @@ def build_networks(setup: Setup, method: Method, pairs: int, vectors: WordVector
         pairs: training pairs.
         vectors: initial word vectors.
     """
-    device, copied = setup.device, setup.config.train.initial_weights == "copy"
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        nets = {
-            name: _network("A" if copied else name, setup, method, pairs, vectors) for name in network_names(method)
-        }
-    return {name: net.to(device).train() for name, net in nets.items()}
+    train, nets = setup.config.train, {}
+    size = train.batch_size * (train.captions_per_image if train.batch_of == "images" else 1)
+    with _own_draws(setup.device):
+        for name in network_names(method):
+            backbone = _backbone(setup, vectors, _weights_of(name, train))
+            net = Net(backbone, method.own(setup.config.model.dim, pairs, size))
+            nets[name] = net.to(setup.device).train()
+    return nets, {name: make_optimizers(net, method.optimizers(), train) for name, net in nets.items()}
 
 
-def _network(weights: str, setup: Setup, method: Method, pairs: int, vectors: WordVectors | None) -> Net:
+def renew(state: RunState, setup: Setup, method: Method, index: int, vectors: WordVectors | None) -> None:
+    """Begin a round: keep each backbone as `Net.before`, give it fresh weights and a fresh optimiser.
+
+    Args:
+        state: networks and optimisers.
+        setup: the opened data, with the settings.
+        method: says which optimisers there are.
+        index: of the round, from 0; the weights depend on it, on seed and name.
+        vectors: initial word vectors.
+    """
+    train = setup.config.train
+    with _own_draws(setup.device):
+        for name, net in state.nets.items():
+            net.keep_before()
+            fresh = _backbone(setup, vectors, _weights_of(name, train), "round", index)
+            net.backbone.load_state_dict(fresh.state_dict())
+            state.optimizers[name] = make_optimizers(net, method.optimizers(), train)
+
+
+def _own_draws(device: torch.device) -> AbstractContextManager[None]:
+    """Return a context after which the framework's own generators are as before."""
+    return torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
+
+
+def _weights_of(name: str, train: TrainConfig) -> str:
+    """Return the network whose weights a network starts from."""
+    return NAMES[0] if train.initial_weights == "copy" else name
+
+
+def _backbone(setup: Setup, vectors: WordVectors | None, *weights: str | int) -> Backbone:
     config, seed = setup.config, setup.config.train.seed
-    torch.manual_seed(derive(seed, "weights", weights))
-    matrix = None if vectors is None else vectors.matrix(torch_generator(seed, "word vectors", weights))
+    torch.manual_seed(derive(seed, "weights", *weights))
+    matrix = None if vectors is None else vectors.matrix(torch_generator(seed, "word vectors", *weights))
     backbone = build_backbone(config.model, setup.inputs, matrix)
     backbone.precision = resolve_precision(config.train.precision, setup.device)
-    return Net(backbone, method.own(config.model.dim, pairs, config.train.batch_size))
+    return backbone
 
 
 def make_optimizers(net: Net, rates: Mapping[str, float], train: TrainConfig) -> dict[str, torch.optim.Optimizer]:
@@ -66,7 +102,7 @@ def make_optimizers(net: Net, rates: Mapping[str, float], train: TrainConfig) ->
             raise MethodError(f"optimizers() names {child!r}, which is no child of what the method's own() returns")
     apart = {child: list(net.own.get_submodule(child).parameters()) for child in rates}
     taken = {id(weight) for weights in apart.values() for weight in weights}
-    main = [weight for weight in net.parameters() if id(weight) not in taken]
+    main = [weight for weight in net.parameters() if id(weight) not in taken and weight.requires_grad]
     found = {"net": _optimizer(main, train.learning_rate, train)}
     return found | {
         child: _optimizer(weights, rates[child] * train.learning_rate, train) for child, weights in apart.items()

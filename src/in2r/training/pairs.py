@@ -30,6 +30,8 @@ class TrainingData:
     word_drop: float
     vocabulary_size: int
     mask_id: int
+    by_image: bool = False
+    """a batch holds each of its images once"""
 
     def batch(
         self,
@@ -48,13 +50,18 @@ class TrainingData:
             columns: name → (N, ...) on the CPU, of which the batch has its pairs' rows.
         """
         groups = self.image_of_pair[pairs]
-        images, image_mask = self.images.gather(groups, self.device)
+        gathered, owner, first = groups, None, None
+        if self.by_image:
+            gathered, owner = torch.unique(groups, return_inverse=True)
+            first = torch.empty_like(gathered).scatter_(0, owner.flip(0), torch.arange(len(pairs)).flip(0))
+            owner, first = send(owner, self.device), send(first, self.device)
+        images, image_mask = self.images.gather(gathered, self.device)
         if generator is not None and self.region_drop > 0 and images.shape[1] > 1:
             image_mask = drop_regions(image_mask, (images.shape[0], images.shape[1]), generator, self.region_drop)
         texts, text_mask = self._texts(pairs, generator)
         rows = {name: values[pairs] for name, values in (columns or {}).items()}
         sent = send(pairs, self.device), send(groups, self.device)
-        return Batch(*sent, images, image_mask, texts, text_mask, rows)
+        return Batch(*sent, images, image_mask, texts, text_mask, rows, owner=owner, first=first)
 
     def _texts(self, pairs: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor | None]:
         if not isinstance(self.texts, PackedTokens):

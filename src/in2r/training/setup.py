@@ -78,6 +78,7 @@ class Setup:
             word_drop=self.config.train.word_drop,
             vocabulary_size=0 if self.vocabulary is None else len(self.vocabulary),
             mask_id=0 if self.vocabulary is None else self.vocabulary.mask_id,
+            by_image=self.config.train.batch_of == "images",
         )
 
     def noise_record(self) -> dict[str, Any] | None:

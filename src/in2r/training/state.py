@@ -109,7 +109,12 @@ class RunState:
             "means": self.means.state(),
             "cost": self.cost(),
             "divisions": {
-                name: {"split": division.split, "judge": division.judge, "mixture": division.mixture}
+                name: {
+                    "split": division.split,
+                    "judge": division.judge,
+                    "figures": division.figures,
+                    "mixture": division.mixture,
+                }
                 for name, division in self.divisions.items()
             },
             "versions": versions(),
@@ -140,7 +145,9 @@ class RunState:
         for name, plain in meta["divisions"].items():
             columns = under(f"division.{name}.column.", tensors)
             sets = tensors[f"division.{name}.sets"]
-            self.divisions[name] = Division(sets, columns, plain["split"], plain["judge"], {}, plain["mixture"])
+            self.divisions[name] = Division(
+                sets, columns, plain["split"], plain["judge"], plain["figures"], plain["mixture"]
+            )
             if meta["divided"] and len(sets) != pairs:  # between epochs it is made again
                 raise InputError(f"{path}: {len(sets)} training pairs, now there are {pairs}")
         self.epoch, self.position, self.divided = meta["epoch"], meta["position"], meta["divided"]
@@ -152,6 +159,8 @@ class RunState:
     def load_networks(self, tensors: Mapping[str, Tensor]) -> None:
         """Give networks and optimisers the state that `network_tensors` named."""
         for name, net in self.nets.items():
+            if any(key.startswith(f"net.{name}.before.") for key in tensors):
+                net.keep_before()
             net.load_state_dict(under(f"net.{name}.", tensors))
             for which, optimizer in self.optimizers[name].items():
                 load_optimizer(optimizer, tensors, f"optimizer.{name}.{which}")

@@ -1,0 +1,53 @@
+"""What all evidence needs of a training set's vectors: rows in blocks, cosines about the mean, checks."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from in2r.transfer import at_least_float32
+
+BLOCK_BYTES = 2**26
+"""Memory for one block's intermediate values, by default."""
+
+
+def blocks(rows: int, row_bytes: int, block_bytes: int, most: int | None = None) -> Iterator[slice]:
+    """Yield slices that cover all rows, each of at most `block_bytes` and `most` rows but of at least one row."""
+    size = max(1, min(block_bytes // max(1, row_bytes), most or rows))
+    for start in range(0, rows, size):
+        yield slice(start, min(start + size, rows))
+
+
+def centred(vectors: Tensor) -> Tensor:
+    """Return (N, d) less their mean, each of unit norm, in at least float32; one that is the mean stays zero."""
+    values = at_least_float32(vectors.detach())
+    return functional.normalize(values - values.mean(dim=0), dim=1)
+
+
+def check_index(name: str, index: Tensor, rows: int, below: int | None = None) -> None:
+    """Raise `ValueError` unless the index is int64 of shape (rows,), and in [0, below) if that is given."""
+    if index.shape != (rows,) or index.dtype != torch.int64:
+        raise ValueError(f"{name} must be torch.int64 of shape ({rows},), got {index.dtype} of {tuple(index.shape)}")
+    if below is not None and rows and not 0 <= index.min() <= index.max() < below:
+        raise ValueError(f"{name} must be in [0, {below}), got {int(index.min())} to {int(index.max())}")
+
+
+def check_rows(name: str, values: Tensor, rows: int) -> None:
+    """Raise `ValueError` unless there is one value per row."""
+    if values.shape != (rows,):
+        raise ValueError(f"{name} must have shape ({rows},), got {tuple(values.shape)}")
+
+
+def check_matrix(name: str, values: Tensor, width: int | None = None) -> None:
+    """Raise `ValueError` unless the values are a matrix, of this width if one is given."""
+    if values.ndim != 2 or width not in (None, values.shape[1]):
+        expected = "(rows, width)" if width is None else f"(rows, {width})"
+        raise ValueError(f"{name} must be a matrix {expected}, got shape {tuple(values.shape)}")
+
+
+def check_positive(**values: float) -> None:
+    """Raise `ValueError` for the first value that is not positive."""
+    for name, value in values.items():
+        if not value > 0:
+            raise ValueError(f"{name} must be positive, got {value}")
