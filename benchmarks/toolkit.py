@@ -51,7 +51,9 @@ class Toolkit:
         clean, elite = (torch.rand(self.pairs, generator=torch_generator(0, share)) < share for share in (CLEAN, ELITE))
         self.division = Division((~clean).to(torch.int8), {"elite": elite & clean})
         sets = {"clean": self.data.pairs[clean], "noisy": self.data.pairs[~clean]}
-        self.orders = {name: EpochOrder(self.trainer.method.sets, sets, Batching(size.batch), 0, name, 0) for name in self.nets}
+        self.orders = {
+            name: EpochOrder(self.trainer.method.sets, sets, Batching(size.batch), 0, name, 0) for name in self.nets
+        }
         v, u = embeddings(-(-size.memory // CAPTIONS), size.dim)
         self.entries = v.repeat_interleave(CAPTIONS, 0)[: size.memory].to(device), u[: size.memory].to(device)
         numbers = torch.arange(size.memory, device=device) % self.pairs

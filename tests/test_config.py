@@ -12,7 +12,7 @@ from in2r.errors import InputError
 from in2r.methods import METHODS, method_names
 from in2r.methods.in2r import In2rConfig
 from in2r.methods.plain import SceConfig, TripletConfig
-from in2r.runs.presets import presets
+from in2r.runs.presets import presets, read_preset
 from in2r.runs.settings import RunConfig, load_config, resolve
 from in2r.settings_text import merge, parse_overrides, read_yaml
 
@@ -238,7 +238,8 @@ def test_a_preset_is_what_was_published(preset: str, stated: dict[str, dict[str,
 
 def test_presets_differ_from_the_defaults_in_what_they_say() -> None:
     in2r = ["in2r", "in2r/discard", "in2r/released", "in2r/tuned"]
-    assert presets() == [*in2r, "l2rm", "l2rm/flickr30k", "ncr", "ncr/flickr30k", "sce", "triplet"]
+    peers = ["l2rm", "l2rm/flickr30k", "ncr", "ncr/flickr30k"]
+    assert presets() == ["corroborate", *in2r, *peers, "recipe/softmax", "sce", "triplet"]
     paper = load_config("in2r")
     assert paper == RunConfig()
     assert load_config("in2r/tuned") == replace(paper, method=In2rConfig(partition_loss="auto"))
@@ -250,7 +251,22 @@ def test_presets_differ_from_the_defaults_in_what_they_say() -> None:
 
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_has_a_preset_of_its_name_with_its_defaults(name: str) -> None:
-    assert load_config(name) == replace(RunConfig(), method=METHODS[name].Config())
+    plain, found = replace(RunConfig(), method=METHODS[name].Config()), load_config(name)
+    assert found.method == plain.method
+    assert found == plain or name == "corroborate"  # it is given in the recipe that it was measured with
+
+
+def test_presets_are_laid_on_each_other_and_the_last_one_decides() -> None:
+    recipe = read_preset("recipe/softmax")
+    found = to_dict(load_config("in2r/discard+recipe/softmax"))
+    assert found == merge(to_dict(load_config("in2r/discard")), recipe)
+    assert read_preset("corroborate") == merge(
+        recipe, {"model": {"dim": 512}, "method": {"name": "corroborate"}, "train": {"epochs": 42}}
+    )
+    assert load_config("recipe/softmax+in2r/released").train.learning_rate == recipe["train"]["learning_rate"]
+    assert load_config("recipe/softmax+in2r/released").train.order == "alternating"
+    with pytest.raises(InputError, match=r"recipe/soft: neither .*did you mean recipe/softmax"):
+        load_config("in2r+recipe/soft")
 
 
 def test_every_key_says_what_it_means() -> None:
@@ -275,13 +291,13 @@ def test_an_unknown_preset_in_a_file(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     for value in ("in3r", "5", str(file)):
         file.write_text(f"preset: {value}\n", encoding="utf-8")
-        with pytest.raises(InputError, match=f"{file}: .*{value}.*presets: in2r, in2r/discard, in2r/released"):
+        with pytest.raises(InputError, match=f"{file}: .*{value}.*presets: corroborate, in2r, in2r/discard"):
             load_config(file)
 
 
 def test_neither_file_nor_preset() -> None:
     with pytest.raises(
-        InputError, match=r"in3r: neither a file nor a preset; presets: in2r, in2r/discard.*mean in2r\?"
+        InputError, match=r"in3r: neither a file nor a preset; presets: corroborate, in2r, in2r/discard.*mean in2r\?"
     ):
         load_config("in3r")
 
@@ -358,6 +374,15 @@ def test_merge_leaves_its_inputs_alone() -> None:
             r"`train.weight_decay` \(0\.0001\) is for `train.optimizer=adamw`; adam has none",
         ),
         (["model.gpo_position_dim=31"], r"`model.gpo_position_dim` \(31\) must be even"),
+        (
+            ["method.name=l2rm", "train.batch_of=images"],
+            r"`train.captions_per_image` \(3\) must be 1 for l2rm, which needs batches of one size",
+        ),
+        (["method.name=corroborate"], "corroborate needs `loss.kind=softmax`, got hinge"),
+        (
+            ["method.name=corroborate", "loss.kind=softmax", "model.backbone=sgr", "train.region_drop=0"],
+            "corroborate compares vectors, and model.backbone=sgr makes none",
+        ),
         (["train.learning_rate=1e38"], "`train.learning_rate` must be at most 1e\\+30"),
     ],
 )
@@ -385,7 +410,7 @@ def test_a_key_decides_what_its_section_says_unless_it_says_otherwise() -> None:
     assert found["place"] == {"data.path", "data.vocabulary", "data.word_vectors", "noise.index"}
     assert found["computing"] == {"data.residency", "train.device", "train.threads"}
     assert found["keeping"] == {name for name in every if name.startswith(("checkpoint.", "record."))}
-    of_the_main_phase = {name for name in every if name.startswith(("method.", "partition."))}
+    of_the_main_phase = {name for name in every if name.startswith(("method.", "partition.", "loss."))}
     assert found["main phase"] == of_the_main_phase | {"noise.hide_original"}
     assert deciding(config, "keeping")["checkpoint.keep"] == config.checkpoint.keep
 

@@ -82,7 +82,7 @@ def test_a_method_of_an_installed_package(
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("in3r", r"`method\.name` must be one of in2r, .*, or file\.py:Class, got 'in3r'; did you mean in2r\?"),
+        ("in3r", r"`method\.name` must be one of corroborate, .*, or file\.py:Class, got 'in3r'; did you mean in2r\?"),
         ("{folder}/none.py:Mine", r"none\.py: no such file; name a method of your own as file\.py:Class"),
         (
             "{folder}/mine.py:Nobody",

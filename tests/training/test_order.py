@@ -131,3 +131,62 @@ def test_more_than_one_set_may_be_passed_over_beside_the_driving_one() -> None:
     made = EpochOrder(walks, sets, Batching(3), 0, "A")
     assert sorted(torch.cat([made.batch("others", step) for step in range(2)]).tolist()) == list(range(2000, 2006))  # type: ignore[misc]
     assert set(made.batch("noisy", 0).tolist()) < set(range(1000, 1004))  # type: ignore[union-attr]
+
+
+# --- batches of images
+
+
+@given(st.lists(st.integers(0, 12), min_size=2, max_size=60), st.integers(2, 6), st.integers(1, 4), st.integers(0, 99))
+def test_an_epoch_passes_over_each_image_once_with_some_of_its_pairs(
+    images: list[int], size: int, captions: int, seed: int
+) -> None:
+    of = torch.tensor(images)
+    made = EpochOrder((Walk("all"),), {"all": torch.arange(len(of))}, Batching(size, of, captions), seed, "A", 0)
+    batches = [made.batch("all", step) for step in range(len(made))]
+    seen = torch.cat(batches) if batches else of[:0]  # type: ignore[arg-type]
+    assert len(set(seen.tolist())) == len(seen) == len(of) - made.left_out
+    for batch in batches:
+        assert batch is not None
+        assert 2 <= len(set(of[batch].tolist())) <= size
+    distinct = len(set(images))
+    expected = distinct - (distinct % size == 1)
+    assert len(set(of[seen].tolist())) == expected
+    for image in set(of[seen].tolist()):
+        assert int((of[seen] == image).sum()) == min(captions, images.count(image))
+
+
+def test_pairs_of_an_image_are_drawn_by_their_weights_and_those_of_weight_zero_last() -> None:
+    of, weights = torch.arange(3000) // 3, torch.tensor([3.0, 1.0, 0.0]).repeat(1000)
+    drawn = Batching(10, of, 1, weights).draw(torch.arange(3000), torch.Generator().manual_seed(0))
+    counts = torch.bincount(drawn.pairs % 3, minlength=3).tolist()
+    assert counts[2] == 0
+    assert 700 < counts[0] < 800  # 750 expected, standard deviation 14
+    both = Batching(10, of, 2, weights).draw(torch.arange(3000), torch.Generator().manual_seed(0))
+    assert torch.bincount(both.pairs % 3, minlength=3).tolist() == [1000, 1000, 0]
+
+
+def test_other_epochs_draw_other_pairs_and_another_order() -> None:
+    of = torch.arange(40) // 4
+    one, other = (
+        EpochOrder((Walk("all"),), {"all": torch.arange(40)}, Batching(5, of, 2), 0, "A", epoch) for epoch in range(2)
+    )
+    first, second = one.batch("all", 0), other.batch("all", 0)
+    assert first is not None
+    assert second is not None
+    assert of[first].unique().tolist() != of[second].unique().tolist()
+
+
+@given(st.integers(2, 40), st.integers(2, 6), st.integers(1, 60))
+def test_a_set_beside_the_driving_one_is_cycled_by_images(images: int, size: int, steps: int) -> None:
+    of = torch.arange(10 + 3 * images) // 3
+    sets = {"clean": torch.arange(6), "noisy": torch.arange(6, 3 * images)}
+    made = EpochOrder(WALKS, sets, Batching(size, of, 2), 0, "A")
+    for step in range(steps):
+        batch = made.batch("noisy", step)
+        count = len(of[sets["noisy"]].unique()) if len(sets["noisy"]) else 0
+        if count < 2:
+            assert batch is None
+        else:
+            assert batch is not None
+            assert len(of[batch].unique()) == min(size, count)
+            assert int(torch.bincount(of[batch]).max()) <= 2

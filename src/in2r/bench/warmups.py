@@ -17,14 +17,14 @@ def warmup_key(config: RunConfig) -> str | None:
     The training looks closer, at the data too (`in2r.training.warmup`): cells that agree here and not there wait for
     each other in vain, and train a warm-up each.
     """
-    identity = warmup_identity(config, build_method(config.method, config.partition))
+    identity = warmup_identity(config, build_method(config.method, config.partition, config.loss))
     return None if identity is None else json.dumps([identity, deciding(config, "place")], sort_keys=True)
 
 
 def warmup_epochs(cell: Cell) -> int:
     """Return how long the warm-up is that a cell has for others; 0 where it has none, or does not end it."""
     config = cell_config(cell)
-    epochs = build_method(config.method, config.partition).warmup()[0]
+    epochs = build_method(config.method, config.partition, config.loss).warmup()[0]
     return epochs if epochs < config.train.epochs else 0
 
 
@@ -33,7 +33,7 @@ def without_main_phase(cells: Sequence[Cell]) -> str:
     found = {}
     for cell in cells:
         config = cell_config(cell)
-        why = ends_within_warmup(build_method(config.method, config.partition), config.train.epochs)
+        why = ends_within_warmup(build_method(config.method, config.partition, config.loss), config.train.epochs)
         if why:
             found[cell.name] = why
     if not found:

@@ -62,21 +62,20 @@ def own_caption_evidence(
     check_rows("prob", prob, len(texts))
     # In order of their images, the captions of an image follow each other: a block of rows meets one range of columns.
     image, order = image_of_text.sort(stable=True)
-    x = centred(texts)[order]
-    p = prob[order].to(x.dtype)
+    x = centred(texts)
+    p = prob.to(x.dtype)
     first, end = (torch.searchsorted(image, image, right=right) for right in (False, True))
     most = int((end - first).max()) if len(x) else 0
     support = torch.zeros_like(p)
-    for rows in blocks(len(x), COPIES * (2 * most + MOST_ROWS) * x.element_size(), block_bytes, MOST_ROWS):
+    row_bytes = (COPIES * (2 * most + MOST_ROWS) + 2 * x.shape[1]) * x.element_size()
+    for rows in blocks(len(x), row_bytes, block_bytes, MOST_ROWS):
         columns = slice(int(first[rows.start]), int(end[rows.stop - 1]))
         others = image[rows, None] == image[columns]
         others.diagonal(rows.start - columns.start).fill_(False)  # a caption does not support itself
         with full_precision(x.device):
-            kernel = ((x[rows] @ x[columns].T - 1) / temperature).exp()
-        support[rows] = (kernel * others) @ p[columns]
-    result = torch.empty_like(support)
-    result[order] = (floor + support).log()
-    return result
+            kernel = ((x[order[rows]] @ x[order[columns]].T - 1) / temperature).exp()
+            support[order[rows]] = (kernel * others) @ p[order[columns]]
+    return (floor + support).log()
 
 
 @torch.no_grad()
@@ -119,6 +118,7 @@ def neighbor_evidence(
     x = centred(texts)
     p = prob.to(x.dtype)
     near, closeness = _nearest(centred(images), neighbors, temperature, block_bytes)
+    closeness = closeness.to(x.dtype)
     order = image_of_text.argsort(stable=True)
     counts = image_of_text.bincount(minlength=len(images))
     first = counts.cumsum(0) - counts  # image i has the captions order[first_i : first_i + counts_i]

@@ -29,7 +29,7 @@ def best_other_image(
 ) -> tuple[Tensor, Tensor]:
     """Return the most likely images of captions, their given ones left out.
 
-    P(i | t) = softmax_i(mean_k u_kt . v_ki / tau + raw_weight R(t, i)) over all images i but the given one, k the network;
+    P(i | t) = softmax_i(mean_k u_kt . v_ki / tau + raw_weight R(t, i)) over all images but the given one, k = networks;
     R(t, i) = max(floor, largest cosine of t with a trusted caption of image i), of raw vectors less their mean.
 
     Args:

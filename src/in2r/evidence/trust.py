@@ -56,7 +56,7 @@ def mixture_posterior(scores: Tensor, max_iter: int = 100, tol: float = 1e-3, re
     """Fit two Gaussians to scores: how likely each pair is of the upper group.
 
     f(s) = w_1 g_1(s) / (w_0 g_0(s) + w_1 g_1(s)), s clipped between the two means, so that f never falls. Between them
-    it is the posterior of `partition.fit_two_gaussians` on -s, which goes on beyond them, to the vertex of its log-odds.
+    it is the posterior of `partition.fit_two_gaussians` on -s, which goes on beyond them to the vertex of its log-odds.
     The fit depends neither on place and unit of the scores nor on their order.
 
     Args:

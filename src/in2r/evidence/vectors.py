@@ -4,12 +4,14 @@ from collections.abc import Iterator
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from in2r.transfer import at_least_float32
 
 BLOCK_BYTES = 2**26
 """Memory for one block's intermediate values, by default."""
+
+TINY = 1e-12
+"""Least length that a vector is divided by."""
 
 
 def blocks(rows: int, row_bytes: int, block_bytes: int, most: int | None = None) -> Iterator[slice]:
@@ -22,7 +24,8 @@ def blocks(rows: int, row_bytes: int, block_bytes: int, most: int | None = None)
 def centred(vectors: Tensor) -> Tensor:
     """Return (N, d) less their mean, each of unit norm, in at least float32; one that is the mean stays zero."""
     values = at_least_float32(vectors.detach())
-    return functional.normalize(values - values.mean(dim=0), dim=1)
+    values = values - values.mean(dim=0)
+    return values.div_(torch.linalg.vector_norm(values, dim=1, keepdim=True).clamp(min=TINY))
 
 
 def check_index(name: str, index: Tensor, rows: int, below: int | None = None) -> None:

@@ -99,10 +99,11 @@ def soft_contrast_loss(
     target_i2t: Tensor,
     temperature: float = 0.05,
     weights: Tensor | None = None,
+    image_weights: Tensor | None = None,
 ) -> Tensor:
     """Cross-entropy from soft targets to the batch's softmaxes, half of both directions.
 
-    -1/2 [mean_t (w_t / mean w) q_t . log softmax_i(S_it / tau) + mean_i q_i . log softmax_t(S_it / tau)]. With one-hot
+    -1/2 [sum_t w_t q_t . log softmax_i(S_it / tau) / sum_t w_t + the same over images with their weights]. With one-hot
     owners, their `image_targets` and no weights: the softmax loss with several positives, uniform over an image's own
     captions. For a learnt scale s give s S as `similarity`, and temperature 1.
 
@@ -112,6 +113,7 @@ def soft_contrast_loss(
         target_i2t: (n, m) q_i, over the captions.
         temperature: tau > 0.
         weights: (m,) w >= 0, of the captions; only their ratios matter. All equal by default.
+        image_weights: (n,) likewise of the images.
 
     Returns:
         A scalar. Gradients flow to the similarity alone.
@@ -126,13 +128,19 @@ def soft_contrast_loss(
     _check_targets("target_t2i", target_t2i, (captions, images))
     _check_targets("target_i2t", target_i2t, (images, captions))
     _check_weights(weights, captions)
+    _check_weights(image_weights, images)
     logits = at_least_float32(similarity) / temperature
     t2i = -(target_t2i.detach() * torch.log_softmax(logits.T, dim=1)).sum(dim=1)
     i2t = -(target_i2t.detach() * torch.log_softmax(logits, dim=1)).sum(dim=1)
-    if weights is not None:
-        w = at_least_float32(weights.detach())
-        t2i = t2i * w / w.mean().clamp(min=torch.finfo(w.dtype).tiny)
-    return (t2i.mean() + i2t.mean()) / 2
+    return (_mean(t2i, weights) + _mean(i2t, image_weights)) / 2
+
+
+def _mean(costs: Tensor, weights: Tensor | None) -> Tensor:
+    """Return the weighted mean of costs (B,); 0 where all weights are."""
+    if weights is None:
+        return costs.mean()
+    w = at_least_float32(weights.detach())
+    return (costs * w).sum() / w.sum().clamp(min=torch.finfo(w.dtype).tiny)
 
 
 def distilled(target: Tensor, teacher_similarity: Tensor, temperature: float = 0.05, share: float = 0.5) -> Tensor:
@@ -167,6 +175,6 @@ def _check_targets(name: str, targets: Tensor, shape: tuple[int, ...]) -> None:
         raise ValueError(f"{name} must be a matrix of shape {shape}, got shape {tuple(targets.shape)}")
 
 
-def _check_weights(weights: Tensor | None, captions: int) -> None:
-    if weights is not None and weights.shape != (captions,):
-        raise ValueError(f"weights must have shape ({captions},), got {tuple(weights.shape)}")
+def _check_weights(weights: Tensor | None, count: int) -> None:
+    if weights is not None and weights.shape != (count,):
+        raise ValueError(f"weights must have shape ({count},), got {tuple(weights.shape)}")

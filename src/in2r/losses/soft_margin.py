@@ -52,6 +52,7 @@ def soft_margin_triplet_loss(
     base: float = 10.0,
     margins: Margins = "own",
     reduction: Literal["sum", "none"] = "sum",
+    ignore: Tensor | None = None,
 ) -> Tensor:
     """Hinge loss against the hardest in-batch negatives, both directions, each pair with its own margin.
 
@@ -69,6 +70,7 @@ def soft_margin_triplet_loss(
         base: m > 1 of the exponential curve.
         margins: "own" (paper) or "released".
         reduction: "sum" over the batch, or "none".
+        ignore: (B, B) bool; off-diagonal entries that are no negatives, e.g. other captions of one image.
 
     Returns:
         A scalar, or (B,): the cost of row i plus the cost of column i. Zero for a batch of one.
@@ -79,11 +81,11 @@ def soft_margin_triplet_loss(
     """
     check_choice("margins", margins, ("own", "released"))
     check_choice("reduction", reduction, ("sum", "none"))
-    check_square(similarity, None)
+    check_square(similarity, ignore)
     if labels.shape != similarity.shape[:1]:
         # (B, 1) would broadcast, and give text i the margins of other pairs: the fault of the released code
         raise ValueError(f"labels must have shape {tuple(similarity.shape[:1])}, got {tuple(labels.shape)}")
     alpha = soft_margin(labels, margin, curve, base)
-    hinge_i2t, hinge_t2i = hinges(similarity, alpha[:, None], alpha if margins == "own" else alpha[:, None])
+    hinge_i2t, hinge_t2i = hinges(similarity, alpha[:, None], alpha if margins == "own" else alpha[:, None], ignore)
     cost = hinge_i2t.amax(dim=1) + hinge_t2i.amax(dim=0)
     return cost.sum() if reduction == "sum" else cost

@@ -1,6 +1,7 @@
 """Methods, one file each, and the contract that they share with the engine: all that a method of your own needs."""
 
 from in2r.methods.base import LookUp, Method, MethodConfig, Now, Seen, Step, TrainingPairs, Walk, Warmup
+from in2r.methods.contrast import LossConfig
 from in2r.methods.division import Belief, Division, PartitionConfig, divide_by_mixture, in_two, whole
 from in2r.methods.network import Batch, Cost, Net
 from in2r.methods.registry import METHODS, build_method, find_method, method_names
@@ -14,6 +15,7 @@ __all__ = [
     "Division",
     "HingeWarmup",
     "LookUp",
+    "LossConfig",
     "Method",
     "MethodConfig",
     "Net",

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from in2r.config import key
 from in2r.memory import Neighbors
+from in2r.methods.contrast import TEXT_VECTORS, LossConfig
 from in2r.methods.division import Division, PartitionConfig, whole
 from in2r.methods.network import Batch, Net
 from in2r.models.base import Items
@@ -122,6 +123,26 @@ class TrainingPairs(Protocol):
         """Return (N,) int64, equal for captions of the same words; None where captions are vectors."""
         ...
 
+    def image_vectors(self) -> Tensor:
+        """Return the images as given, (images, d) float32 on the CPU: the mean of each one's regions."""
+        ...
+
+    def text_vectors(self, dim: int) -> Tensor:
+        """Return the captions as given, (N, d) float32 on the CPU; of words TF-IDF, reduced to at most `dim`."""
+        ...
+
+    def embed(self, net: Net, before: bool = False) -> tuple[Tensor, Tensor]:
+        """Return the embeddings of all images and of all captions by a network, in eval mode without gradient.
+
+        Args:
+            net: a network with one vector per item.
+            before: by what it was when the last round ended.
+
+        Returns:
+            (images, D) and (N, D) unit norm, on the device.
+        """
+        ...
+
 
 class Warmup(Protocol):
     """The loss of the first epochs, on all pairs; a frozen dataclass of its numbers.
@@ -147,6 +168,7 @@ class Method(ABC):
     Args:
         config: section `method` of the settings, an instance of the class's `Config`.
         partition: section `partition`: how pairs are scored and divided.
+        loss: section `loss`: what is asked of trusted pairs; its defaults where it is not given.
     """
 
     Config: ClassVar[type[Any]] = MethodConfig
@@ -156,11 +178,13 @@ class Method(ABC):
     sets: ClassVar[tuple[Walk, ...]] = (Walk("all"),)
     looks_up: ClassVar[bool] = False
     """True: it looks pairs up in a memory, and does not find what `Batch.hidden` names"""
+    compares_vectors: ClassVar[bool] = False
+    """True: it asks for one vector per image and per caption, so that a backbone which has none is refused"""
     waits: ClassVar[str] = ""
     """why a step of it waits for the device; empty where none does"""
 
-    def __init__(self, config: Any, partition: PartitionConfig) -> None:
-        self.config, self.partition = config, partition
+    def __init__(self, config: Any, partition: PartitionConfig, loss: LossConfig | None = None) -> None:
+        self.config, self.partition, self.loss = config, partition, loss or LossConfig()
 
     @property
     def label(self) -> str:
@@ -199,7 +223,8 @@ class Method(ABC):
 
     def fixed_columns(self, data: TrainingPairs) -> Mapping[str, Tensor]:
         """Return columns (N, ...) that do not change in a run; every batch has its pairs' rows."""
-        return {}
+        words = data.same_words() is not None if self.loss.compares_texts else False
+        return {TEXT_VECTORS: data.text_vectors(self.loss.text_dim)} if words else {}
 
     def observe(self, net: Net, images: Items, texts: Items, pairs: Tensor) -> Mapping[str, Tensor] | None:
         """Score the pairs of one batch before each epoch of the main phase; eval mode, no gradient.
@@ -249,6 +274,7 @@ class Method(ABC):
 
         What it makes must follow from its arguments: it is not saved.
         """
+        return
 
     @abstractmethod
     def steps(self, net: Net, peer: Net, batches: Mapping[str, Batch], now: Now) -> Iterator[Step]:

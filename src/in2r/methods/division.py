@@ -72,6 +72,9 @@ class Division:
     """the network whose judgement this is, where it is one network's: figures are recorded under its name"""
     figures: Mapping[str, float | None] = field(default_factory=dict)
     """what the division says of itself, for the record; None = not known"""
+    losses: Mapping[str, Tensor] = field(default_factory=dict)
+    """name → (n,) of the pairs that are trained on: what the division was made from, for the record, where `observe`
+    returned nothing; larger = less likely to belong together"""
     mixture: Mapping[str, Any] = field(default_factory=dict)
     """the fitted components and a histogram of the losses, for plots; empty where nothing was fitted"""
     remark: str = ""

@@ -18,10 +18,11 @@ from in2r.layers.refiners import GatRefiner, GcnRefiner, GraphRefiner, MeanRefin
 from in2r.losses import prototype_contrast_loss, rectification_loss, soft_target, triplet_loss
 from in2r.memory import MemoryBank, Neighbors
 from in2r.methods.base import LookUp, Method, MethodConfig, Now, Seen, Step, TrainingPairs, Walk
+from in2r.methods.contrast import no_negatives, trusted_loss
 from in2r.methods.division import Division, exchange, whole
 from in2r.methods.judging import PairLosses, judge_pairs
 from in2r.methods.network import Batch, Net
-from in2r.methods.warmup import SceWarmup, same_image
+from in2r.methods.warmup import SceWarmup
 from in2r.models.base import Items
 
 
@@ -156,9 +157,9 @@ class In2r(Method):
         return kind(dim, c.refiner_heads, c.refiner_dropout)
 
     def fixed_columns(self, data: TrainingPairs) -> Mapping[str, Tensor]:
-        """Return `words`, equal for captions of the same words, where these are no negatives of each other."""
+        """Return `words` too, equal for captions of the same words, where these are no negatives of each other."""
         words = data.same_words() if self.config.mask_same_image else None
-        return {} if words is None else {"words": words}
+        return {**super().fixed_columns(data), **({} if words is None else {"words": words})}
 
     # --- phase 1: warm-up on all pairs (Eq. 1)
 
@@ -231,9 +232,9 @@ class In2r(Method):
 
     def _clean_loss(self, net: Net, views: list[tuple[Items, Items]], batch: Batch) -> dict[str, Tensor]:
         c = self.config
-        ignore = same_image(batch) if c.mask_same_image else None
+        ignore = no_negatives(batch, c.mask_same_image)
         images, texts = views[0]
-        inter = triplet_loss(net.score(images, texts), c.margin, ignore=ignore)  # Eq. 3
+        inter = trusted_loss(net, batch, images, texts, self.loss, c.margin, ignore)  # Eq. 3, or a softmax
         if len(views) == 1:
             return {"inter": inter, "clean": inter}
         v, u = images.vector, texts.vector

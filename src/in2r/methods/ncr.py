@@ -15,6 +15,7 @@ from torch import Tensor
 from in2r.config import key
 from in2r.losses import soft_margin_triplet_loss, triplet_loss
 from in2r.methods.base import Method, MethodConfig, Now, Seen, Step, TrainingPairs, Walk
+from in2r.methods.contrast import no_negatives
 from in2r.methods.division import Belief, Division, divide_by_mixture, exchange
 from in2r.methods.network import Batch, Net
 from in2r.methods.warmup import HingeWarmup
@@ -98,6 +99,6 @@ class Ncr(Method):
     def _step(self, net: Net, batch: Batch, labels: Tensor, name: str) -> Step:
         """L = Σ_i [α_i - S_ii + max_j S_ij]_+ + [α_i - S_ii + max_k S_ki]_+, with α_i the margin of label y_i."""
         c = self.config
-        similarity = net.score(*net.encode(batch)[0])
-        loss = soft_margin_triplet_loss(similarity, labels, c.margin, c.curve, c.curve_base, c.margins)
+        similarity, ignore = net.score(*net.encode(batch)[0]), no_negatives(batch, asked=False)
+        loss = soft_margin_triplet_loss(similarity, labels, c.margin, c.curve, c.curve_base, c.margins, ignore=ignore)
         return Step({name: loss, "total": loss}, notes={f"label_{name}": labels.mean()})

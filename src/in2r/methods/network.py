@@ -21,7 +21,7 @@ class Batch:
     groups: Tensor
     """(B,) int64, the image of each pair as given (after any injected noise)"""
     images: Tensor
-    """(B, regions, dim) float32; (n, regions, dim) where each of the n images of the batch is there once: see `owner`"""
+    """(B, regions, dim) float32; (n, regions, dim) where each of the batch's n images is there once, see `owner`"""
     image_mask: Tensor | None
     """(B or n, regions) bool on the CPU, None = all are real"""
     texts: Tensor

@@ -7,6 +7,7 @@ from typing import Literal
 from in2r.config import key
 from in2r.losses import triplet_loss
 from in2r.methods.base import Method, MethodConfig, Now, Step, Walk, Warmup
+from in2r.methods.contrast import no_negatives, trusted_loss
 from in2r.methods.network import Batch, Net
 from in2r.methods.warmup import HingeWarmup, SceWarmup
 
@@ -29,7 +30,7 @@ class TripletConfig(MethodConfig):
 
 
 class Triplet(Method):
-    """Eq. 2 on all pairs, by two networks."""
+    """Eq. 2 on all pairs, or the softmax of section `loss`, by two networks."""
 
     Config = TripletConfig
     config: TripletConfig
@@ -45,7 +46,12 @@ class Triplet(Method):
     def steps(self, net: Net, peer: Net, batches: Mapping[str, Batch], now: Now) -> Iterator[Step]:
         """Make one step with the negatives asked for."""
         images, texts = net.encode(batches["all"])[0]
-        loss = triplet_loss(net.score(images, texts), self.config.margin, negatives=self.config.negatives)
+        c, batch = self.config, batches["all"]
+        ignore = no_negatives(batch, asked=False)
+        if self.loss.kind == "hinge" and c.negatives == "mean":
+            loss = triplet_loss(net.score(images, texts), c.margin, negatives="mean", ignore=ignore)
+        else:
+            loss = trusted_loss(net, batch, images, texts, self.loss, c.margin, ignore)
         yield Step({"inter": loss, "total": loss})
 
 

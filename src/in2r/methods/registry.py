@@ -13,13 +13,22 @@ from typing import Any
 from in2r.errors import METHOD_MODULE, InputError, near
 from in2r.files import expand_home
 from in2r.methods.base import Method, MethodConfig, Walk
+from in2r.methods.contrast import LossConfig
+from in2r.methods.corroborate import Corroborate
 from in2r.methods.division import PartitionConfig
 from in2r.methods.in2r import In2r
 from in2r.methods.l2rm import L2rm
 from in2r.methods.ncr import Ncr
 from in2r.methods.plain import Sce, Triplet
 
-METHODS: dict[str, type[Method]] = {"in2r": In2r, "triplet": Triplet, "sce": Sce, "ncr": Ncr, "l2rm": L2rm}
+METHODS: dict[str, type[Method]] = {
+    "corroborate": Corroborate,
+    "in2r": In2r,
+    "triplet": Triplet,
+    "sce": Sce,
+    "ncr": Ncr,
+    "l2rm": L2rm,
+}
 """the package's own methods: the one place where they are registered"""
 
 ENTRY_POINTS = "in2r.methods"
@@ -63,13 +72,13 @@ def find_method(name: str) -> type[Method]:
     )
 
 
-def build_method(config: MethodConfig, partition: PartitionConfig) -> Method:
-    """Make the method that section `method` names.
+def build_method(config: MethodConfig, partition: PartitionConfig, loss: LossConfig | None = None) -> Method:
+    """Make the method that section `method` names; other arguments as of `Method`.
 
     Raises:
         InputError: no such method, or its `warmup` returns something else than epochs and a loss.
     """
-    method = find_method(config.name)(config, partition)
+    method = find_method(config.name)(config, partition, loss)
     found: Any = method.warmup()
     if not (isinstance(found, tuple) and len(found) == 2 and type(found[0]) is int and found[0] >= 0):
         raise InputError(

@@ -2,16 +2,15 @@
 
 from dataclasses import dataclass
 
-from torch import Tensor
-
-from in2r.losses import sce_loss, triplet_loss
+from in2r.losses import group_sce_loss, sce_loss, triplet_loss
 from in2r.methods.base import Step
+from in2r.methods.contrast import no_negatives
 from in2r.methods.network import Batch, Net
 
 
 @dataclass(frozen=True)
 class SceWarmup:
-    """L_robust = ½ [L_sce(y, p_i2t) + L_sce(y, p_t2i)] (Eq. 1)."""
+    """L_robust = ½ [L_sce(y, p_i2t) + L_sce(y, p_t2i)] (Eq. 1); in batches of images each has several positives."""
 
     temperature: float
     """τ"""
@@ -22,15 +21,18 @@ class SceWarmup:
     epsilon: float
     """ε"""
     mask_same_image: bool = False
-    """pairs of one image, or of the same words, are no negatives of each other"""
+    """in batches of pairs: pairs of one image, or of the same words, are no negatives of each other"""
 
     def step(self, net: Net, batch: Batch) -> Step:
         """Make the loss of one batch."""
         images, texts = net.encode(batch)[0]
-        ignore = same_image(batch) if self.mask_same_image else None
-        robust = sce_loss(
-            net.score(images, texts), self.temperature, self.ce_weight, self.rce_weight, self.epsilon, ignore=ignore
-        )
+        numbers = self.temperature, self.ce_weight, self.rce_weight, self.epsilon
+        if batch.owner is None:
+            ignore = no_negatives(batch, self.mask_same_image)
+            robust = sce_loss(net.score(images, texts), *numbers, ignore=ignore)
+        else:
+            first, owner = batch.alike()
+            robust = group_sce_loss(net.score(images[first], texts), owner, *numbers)
         return Step({"sce": robust, "total": robust})
 
 
@@ -44,14 +46,6 @@ class HingeWarmup:
     def step(self, net: Net, batch: Batch) -> Step:
         """Make the loss of one batch."""
         images, texts = net.encode(batch)[0]
-        loss = triplet_loss(net.score(images, texts), self.margin, negatives="mean")
+        ignore = no_negatives(batch, asked=False)
+        loss = triplet_loss(net.score(images, texts), self.margin, negatives="mean", ignore=ignore)
         return Step({"inter": loss, "total": loss})
-
-
-def same_image(batch: Batch) -> Tensor:
-    """Return (B, B) bool: which pairs have one image, or captions of the same words where that column is there."""
-    alike = batch.groups[:, None] == batch.groups[None, :]
-    if "words" not in batch.columns:
-        return alike
-    words = batch.column("words")
-    return alike | (words[:, None] == words[None, :])

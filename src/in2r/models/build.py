@@ -39,6 +39,9 @@ class ModelConfig:
         "text encoder: words = Bi-GRU, then the backbone's own; linear or mlp = a projection of one caption vector; "
         "auto = words, or mlp where the data gives caption vectors",
     )
+    residual: bool = key(
+        False, "mlp of one vector: a linear projection is added to it, as gpo's encoder of regions does"
+    )
     hidden: int | None = key(None, "width of the MLPs' hidden layer; null = dim / 2 (as in VSE∞)", low=1)
     image_dropout: float = key(
         0.3, "dropout on image features: makes the two views of Eq. 4 (VSE++, SGRAF: 0)", low=0, high=0.95
@@ -163,7 +166,7 @@ def _image_encoder(config: ModelConfig, inputs: Inputs) -> nn.Module:
         pool = _pooling(config)
         return RegionEncoder(inputs.image_dim, config.dim, _hidden(config), dropout=config.image_dropout, pool=pool)
     hidden_layer = _hidden(config) if config.image == "mlp" else None
-    return VectorEncoder(inputs.image_dim, config.dim, hidden_layer, dropout=config.image_dropout)
+    return VectorEncoder(inputs.image_dim, config.dim, hidden_layer, config.image_dropout, config.residual)
 
 
 def _word_encoder(config: ModelConfig, inputs: Inputs, word_matrix: Tensor | None) -> nn.Module:
@@ -176,7 +179,7 @@ def _word_encoder(config: ModelConfig, inputs: Inputs, word_matrix: Tensor | Non
 
 def _vector_encoder(config: ModelConfig, inputs: Inputs) -> nn.Module:
     hidden = None if config.text == "linear" else _hidden(config)
-    return VectorEncoder(inputs.text_dim, config.dim, hidden, dropout=config.text_dropout)
+    return VectorEncoder(inputs.text_dim, config.dim, hidden, config.text_dropout, config.residual)
 
 
 def _hidden(config: ModelConfig) -> int:

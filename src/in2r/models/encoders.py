@@ -14,7 +14,13 @@ from in2r.transfer import at_least_float32, send
 
 
 def _embed_set(
-    rows: Tensor, mask: Tensor, entries: Tensor | None, batches: Sequence[int], fc: nn.Linear, mlp: MLP, gpool: GPO | MeanPool
+    rows: Tensor,
+    mask: Tensor,
+    entries: Tensor | None,
+    batches: Sequence[int],
+    fc: nn.Linear,
+    mlp: MLP,
+    gpool: GPO | MeanPool,
 ) -> Tensor:
     """Return unit(pool(fc(x) + mlp(x))) of sets that are given by their valid rows.
 
@@ -154,20 +160,24 @@ class WordEncoder(nn.Module):
 
 
 class VectorEncoder(nn.Module):
-    """Encoder of one ready-made vector per item: unit(fc(x)), or unit(mlp(x)) with a hidden layer.
+    """Encoder of one given vector per item: unit(fc(x)); with a hidden layer unit(mlp(x)), or unit(fc(x) + mlp(x)).
 
     Args:
         input_dim: Width of the given vectors.
         dim: Width of the embedding.
         hidden: Width of the hidden layer; None for a linear projection.
         dropout: Rate on the given vectors, training only.
+        residual: Adds a linear projection to the MLP.
     """
 
-    def __init__(self, input_dim: int, dim: int, hidden: int | None = None, dropout: float = 0.3) -> None:
+    def __init__(
+        self, input_dim: int, dim: int, hidden: int | None = None, dropout: float = 0.3, residual: bool = False
+    ) -> None:
         super().__init__()
         self.dim = dim
         self.dropout = Dropout(dropout)
         self.projection = xavier_linear(input_dim, dim) if hidden is None else MLP(input_dim, hidden, dim)
+        self.residual = xavier_linear(input_dim, dim) if residual and hidden is not None else None
 
     def forward(self, values: Tensor, mask: Tensor | None = None, batches: Sequence[int] | None = None) -> Tensor:
         """Encode the mean over the valid entries of (B, R, input_dim) → (B, dim) unit norm.
@@ -175,6 +185,7 @@ class VectorEncoder(nn.Module):
         `batches`: how many items, in order, share batch statistics in training; None = all.
         """
         rows = self.dropout(masked_mean(values, mask))
-        if isinstance(self.projection, MLP):
-            return unit_norm(self.projection(rows, batches or [len(rows)]))
-        return unit_norm(self.projection(rows))
+        if not isinstance(self.projection, MLP):
+            return unit_norm(self.projection(rows))
+        projected = self.projection(rows, batches or [len(rows)])
+        return unit_norm(projected if self.residual is None else projected + self.residual(rows))

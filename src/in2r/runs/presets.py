@@ -1,6 +1,7 @@
 """Presets: named settings. A preset names its method: `in2r` is the method's defaults, `in2r/tuned` a variant of it."""
 
 from collections.abc import Mapping
+from functools import reduce
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -21,15 +22,17 @@ def read_preset(name: str) -> dict[str, Any]:
 
     Args:
         name: one of `presets`, the name of a method that an installed package offers, or "file.py:Class", a method of
-            the user's own.
+            the user's own; or several, "in2r/discard+recipe/softmax", of which a later one has the last word.
 
     Raises:
         InputError: no such preset.
     """
     from in2r.methods import find_method, method_names  # imports PyTorch, which a list of names does not need
 
+    if name not in presets() and "+" in name:
+        return reduce(merge, map(read_preset, name.split("+")))
     if name in presets():
-        return read_yaml(_FOLDER / f"{name}.yaml")
+        return on_preset(read_yaml(_FOLDER / f"{name}.yaml"))
     if name in method_names() or ".py:" in name:
         find_method(name)
         return {"method": {"name": name}}

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from in2r.config import deciding, fill, key, section, with_values
 from in2r.errors import InputError
 from in2r.files import expand_home
-from in2r.methods import MethodConfig, PartitionConfig, build_method, find_method
+from in2r.methods import LossConfig, MethodConfig, PartitionConfig, build_method, find_method
 from in2r.methods.in2r import In2rConfig
 from in2r.models.build import ModelConfig, model_fault
 from in2r.runs.presets import on_preset, read_preset
@@ -152,6 +152,7 @@ class RunConfig:
     model: ModelConfig = section(ModelConfig)
     method: MethodConfig = section(In2rConfig, decides="main phase", choose=lambda name: find_method(name).Config)
     partition: PartitionConfig = section(PartitionConfig, decides="main phase")
+    loss: LossConfig = section(LossConfig, decides="main phase")
     train: TrainConfig = section(TrainConfig)
     checkpoint: CheckpointConfig = section(CheckpointConfig, decides="keeping")
     record: RecordConfig = section(RecordConfig, decides="keeping")
@@ -207,7 +208,7 @@ def _source(source: str | Path | None) -> dict[str, Any]:
 
 def _check(config: RunConfig) -> None:
     """Refuse settings that contradict each other, or that have no effect."""
-    method = build_method(config.method, config.partition)
+    method = build_method(config.method, config.partition, config.loss)
     faults = method.fault(config.model.dim), _noise_fault(config), model_fault(config.model), _other_fault(config)
     for fault in faults:
         if fault:
@@ -240,6 +241,14 @@ def _other_fault(config: RunConfig) -> str:
         return (
             f"`train.region_drop` ({train.region_drop:g}) must be 0 for model.backbone=sgr: its BatchNorm has one "
             "channel per region, whose statistics would be those of the regions that stay"
+        )
+    if config.model.backbone == "sgr" and find_method(config.method.name).compares_vectors:
+        return f"{config.method.name} compares vectors, and model.backbone=sgr makes none that tell what S is"
+    whole = any(walk.whole for walk in find_method(config.method.name).sets)
+    if train.batch_of == "images" and train.captions_per_image > 1 and whole:
+        return (
+            f"`train.captions_per_image` ({train.captions_per_image}) must be 1 for {config.method.name}, which needs "
+            "batches of one size"
         )
     if positions % 2:
         return f"`model.gpo_position_dim` ({positions}) must be even: sines and cosines"

@@ -151,9 +151,14 @@ def counts_its_cost(case: Case) -> None:
 
 
 def treats_both_sides_alike(case: Case) -> None:
-    """Exchange images and captions of a batch, negative cosines among them: the total loss stays."""
+    """Exchange images and captions of a batch, negative cosines among them: the total loss stays.
+
+    Not so where an image may have several right captions, and a caption has one image.
+    """
     ready = case.ready()
     trainer = ready.trainer
+    if trainer.config.loss.kind == "softmax":
+        return
     draws = torch.Generator().manual_seed(0)
     for net in trainer.state.nets.values():
         net.backbone = _Vectors(trainer.config.model.dim)
@@ -263,6 +268,8 @@ def _without_values(batch: Batch) -> Batch:
     """Return a batch on the meta device; what is known on the CPU stays there."""
     return replace(
         batch,
+        owner=None if batch.owner is None else batch.owner.to("meta"),
+        first=None if batch.first is None else batch.first.to("meta"),
         pairs=batch.pairs.to("meta"),
         groups=batch.groups.to("meta"),
         images=batch.images.to("meta"),
@@ -276,12 +283,15 @@ def _rows(batch: Batch, rows: Tensor) -> Batch:
     def pick(values: Tensor | None) -> Tensor | None:
         return None if values is None else values[rows]
 
+    by_pair = batch.owner is None  # else the images stay where they are
     return replace(
         batch,
         pairs=batch.pairs[rows],
         groups=batch.groups[rows],
-        images=batch.images[rows],
-        image_mask=pick(batch.image_mask),
+        images=batch.images[rows] if by_pair else batch.images,
+        image_mask=pick(batch.image_mask) if by_pair else batch.image_mask,
+        owner=pick(batch.owner),
+        first=None if batch.first is None else torch.argsort(rows)[batch.first],
         texts=batch.texts[rows],
         text_mask=pick(batch.text_mask),
         columns={name: values[rows] for name, values in batch.columns.items()},

@@ -88,7 +88,7 @@ class Divider:
         if self.truth is None or not self.method.divides():
             return division
         pairs = self.data.pairs
-        losses = seen[division.judge].columns if division.judge in seen else {}
+        losses = division.losses or (seen[division.judge].columns if division.judge in seen else {})
         figures = {**division.figures, **partition_truth(losses, division.sets == 0, pairs, self.truth)}
         mixture: dict[str, Any] = dict(division.mixture)
         if mixture:

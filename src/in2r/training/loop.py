@@ -66,7 +66,7 @@ class Trainer:
     def __init__(self, folder: RunFolder, setup: Setup, display: Display) -> None:
         self.folder, self.setup, self.display = folder, setup, display
         self.config, self.device = setup.config, setup.device
-        self.method = build_method(self.config.method, self.config.partition)
+        self.method = build_method(self.config.method, self.config.partition, self.config.loss)
         self.names = network_names(self.method)
         truth = None
         if setup.noise is not None:

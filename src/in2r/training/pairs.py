@@ -8,10 +8,12 @@ from torch import Tensor
 
 from in2r.data.augment import augment_words, drop_regions
 from in2r.data.features import Features
+from in2r.data.text.tfidf import tfidf_vectors
 from in2r.data.text.vocabulary import PackedTokens
+from in2r.layers.pooling import masked_mean
 from in2r.methods import Batch, Net
 from in2r.models.base import Items
-from in2r.models.encode import encode_images, encode_texts
+from in2r.models.encode import BATCH, encode_images, encode_texts
 from in2r.transfer import send
 
 
@@ -83,3 +85,31 @@ class TrainingData:
     def same_words(self) -> Tensor | None:
         """Return (N,) int64, equal for captions of the same words; None where captions are vectors."""
         return self.texts.distinct() if isinstance(self.texts, PackedTokens) else None
+
+    def image_vectors(self) -> Tensor:
+        """Return the images as given, (images, d) float32 on the CPU: the mean of each one's regions."""
+        found = torch.empty((len(self.images), self.images.dim))
+        for some in torch.split(torch.arange(len(self.images)), BATCH):
+            found[some] = masked_mean(*self.images.gather(some))
+        return found
+
+    def text_vectors(self, dim: int) -> Tensor:
+        """Return the captions as given, (N, d) float32 on the CPU; of words TF-IDF, reduced to at most `dim`."""
+        if isinstance(self.texts, PackedTokens):
+            return tfidf_vectors(self.texts, dim)
+        return self.texts.gather(torch.arange(len(self.texts)))[0][:, 0]
+
+    def embed(self, net: Net, before: bool = False) -> tuple[Tensor, Tensor]:
+        """Return the embeddings of all images (images, D) and of all captions (N, D) by a network, without gradient.
+
+        Args:
+            net: a network with one vector per item.
+            before: by what it was when the last round ended.
+        """
+        backbone = net.before if before and net.before is not None else net.backbone
+        images = encode_images(backbone, self.images, self.device)
+        texts = encode_texts(backbone, self.texts, self.device)
+        if not before:  # else it was counted when the round began
+            with torch.no_grad():
+                net.count_encoded(len(images) + len(texts))
+        return images.vector, texts.vector

@@ -27,5 +27,5 @@ def rate_factor(train: TrainConfig, starts: Sequence[int], main: int, epoch: int
     done = max(0.0, epoch - begins + (step / steps if train.schedule_per == "step" and epoch >= begins else 0.0))
     ramp = min(1.0, ((epoch - first) * steps + step + 1) / train.ramp_steps) if train.ramp_steps else 1.0
     if train.schedule == "step":
-        return ramp * train.step_factor ** (done // train.step_epochs)
+        return float(ramp * train.step_factor ** (done // train.step_epochs))
     return ramp * 0.5 * (1 + math.cos(math.pi * done / length))

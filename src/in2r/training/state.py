@@ -146,7 +146,7 @@ class RunState:
             columns = under(f"division.{name}.column.", tensors)
             sets = tensors[f"division.{name}.sets"]
             self.divisions[name] = Division(
-                sets, columns, plain["split"], plain["judge"], plain["figures"], plain["mixture"]
+                sets, columns, plain["split"], plain["judge"], plain["figures"], {}, plain["mixture"]
             )
             if meta["divided"] and len(sets) != pairs:  # between epochs it is made again
                 raise InputError(f"{path}: {len(sets)} training pairs, now there are {pairs}")

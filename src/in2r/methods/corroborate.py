@@ -1,0 +1,230 @@
+"""Corroborate: trust a pair as far as two kinds of evidence agree, and train afresh on what is trusted.
+
+A method of this project. Read top to bottom: settings, warm-up, evidence and trust before each round, the steps of a
+round. Letters: v, u are unit-norm image and text embeddings; p the clean probability of a pair; S a batch's
+similarities (n images × m captions); q a soft target. docs/methods/corroborate.md has each formula with its number.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal, cast
+
+import torch
+from torch import Tensor, nn
+
+from in2r.config import key
+from in2r.evidence import (
+    anchored_posterior,
+    has_other_captions,
+    mixture_posterior,
+    neighbor_evidence,
+    own_caption_evidence,
+    standardize,
+    whole_set_log_posterior,
+)
+from in2r.losses import distilled, image_targets, soft_contrast_loss
+from in2r.methods.base import Method, MethodConfig, Now, Seen, Step, TrainingPairs, Walk
+from in2r.methods.contrast import soft_owners
+from in2r.methods.division import Belief, Division, describe_mixture
+from in2r.methods.network import Batch, Net
+from in2r.methods.warmup import SceWarmup
+from in2r.partition import TwoGaussians
+
+SCORE = "evidence"
+"""what the mixture is fitted to: the negated score"""
+
+
+@dataclass(frozen=True)
+class CorroborateConfig(MethodConfig):
+    """Section `method` for name = corroborate."""
+
+    name: str = key("corroborate", "the method")
+    warmup_epochs: int = key(6, "epochs of warm-up on all pairs", low=1)
+    ce_weight: float = key(1.0, "α of Eq. 1, the warm-up's loss", low=0)
+    rce_weight: float = key(1.0, "β of Eq. 1", low=0)
+    epsilon: float = key(1e-7, "ε inside the logarithm of Eq. 1", above=0)
+    warmup_temperature: float = key(0.05, "τ of the warm-up's loss", above=0)
+    rounds: int = key(3, "rounds of training from fresh weights; the last one has all epochs that are left", low=1)
+    round_epochs: int = key(8, "epochs of each round but the last", low=1)
+    posterior_temperature: float = key(0.05, "τ of the softmax over the whole training set", above=0)
+    raw_evidence: bool = key(True, "the first trust rests on the given features and captions as well")
+    evidence_temperature: float = key(0.1, "T of the cosines of raw evidence", above=0)
+    neighbors: int = key(20, "nearest images whose captions may support a caption", low=1)
+    text_evidence: Literal["given", "learnt"] = key(
+        "given",
+        "what says that captions are alike: their given vectors (of words TF-IDF, see loss.text_dim), or the "
+        "networks' own text embeddings",
+    )
+    anchor: bool = key(
+        True, "later rounds trust the share of pairs that the first trust found; false: what the scores say each time"
+    )
+    distillation: float = key(
+        0.5, "share of the target that is what the last round's networks say, from the second round on", low=0, high=1
+    )
+    least_weight: float = key(0.1, "pairs of a smaller clean probability are left out", low=0, high=1)
+
+
+class CorroborateOwn(nn.Module):
+    """What one network keeps beside its backbone: the share of pairs that the first trust found."""
+
+    share: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("share", torch.ones(()))
+
+
+class Corroborate(Method):
+    """Two networks that are asked together; both train on the same trust."""
+
+    Config = CorroborateConfig
+    config: CorroborateConfig
+    networks = 2
+    sets = (Walk("all"),)
+    compares_vectors = True
+
+    def __init__(self, *args: object, **more: object) -> None:
+        super().__init__(*args, **more)  # type: ignore[arg-type]
+        self._teachers: tuple[int, list[tuple[Tensor, Tensor]]] = -1, []
+
+    def fault(self, dim: int) -> str:
+        """Refuse another loss than the softmax, whose targets the method makes."""
+        return "" if self.loss.kind == "softmax" else f"corroborate needs `loss.kind=softmax`, got {self.loss.kind}"
+
+    def own(self, dim: int, pairs: int, batch_size: int) -> CorroborateOwn:
+        """Make a place for the share."""
+        return CorroborateOwn()
+
+    # --- phase 1: warm-up on all pairs (Eq. 1)
+
+    def warmup(self) -> tuple[int, SceWarmup]:
+        """Return IN²R's warm-up: robust to wrong pairs, so that right ones are learnt first."""
+        c = self.config
+        return c.warmup_epochs, SceWarmup(c.warmup_temperature, c.ce_weight, c.rce_weight, c.epsilon)
+
+    # --- phase 2: rounds from fresh weights; before each the pairs are judged anew
+
+    def restarts(self, epochs: int) -> tuple[int, ...]:
+        """Return the first epoch of each round."""
+        c = self.config
+        return tuple(start for start in range(0, c.rounds * c.round_epochs, c.round_epochs) if start < epochs)
+
+    def divide(
+        self, seen: Mapping[str, Seen], nets: Mapping[str, Net], data: TrainingPairs, now: Now
+    ) -> Mapping[str, Division]:
+        """Judge all pairs by both networks together; each trains on every pair, as far as it is trusted."""
+        c, embedded = self.config, [data.embed(net) for net in nets.values()]
+        self._teachers = self._round(now), embedded  # of the networks as they are before the round
+        own = data.image_of_pair.to(data.device)
+        other = own[torch.randperm(len(own), generator=now.generator("mismatched pairs")).to(data.device)]
+        learnt, mismatched = self._log_posterior(embedded, torch.stack([own, other], dim=1)).unbind(1)
+        for net in nets.values():
+            with torch.no_grad():
+                net.count_scored(len(embedded[0][0]) * len(own))
+            net.cost.passes += 1
+        score = standardize(learnt)
+        mixture = mixture_posterior(score)
+        belief = Belief.of(mixture.fitted, -(mismatched - learnt.mean()) / learnt.std(correction=0), self.partition)
+        if now.epoch == 0 and c.raw_evidence:
+            score = self._with_raw_evidence(score, mixture.prob, embedded, data)
+            mixture = mixture_posterior(score)
+        share = self._share(nets, mixture.prob, belief, first=now.epoch == 0)
+        prob = mixture.prob
+        if not belief.believed:
+            prob = torch.ones_like(prob)
+        elif c.anchor and now.epoch > 0:
+            prob = anchored_posterior(score, share)
+        division = self._division(prob.cpu(), data, score.cpu(), mixture.fitted, belief)
+        return dict.fromkeys(nets, division)
+
+    def _log_posterior(self, embedded: list[tuple[Tensor, Tensor]], image_of_text: Tensor) -> Tensor:
+        """ℓ(i, t) = Σ over networks of log p(i | t) + log p(t | i), over the whole training set; as `image_of_text`."""
+        tau = self.config.posterior_temperature
+        return torch.stack([whole_set_log_posterior(v, u, image_of_text, tau) for v, u in embedded]).sum(0)
+
+    def _with_raw_evidence(
+        self, score: Tensor, prob: Tensor, embedded: list[tuple[Tensor, Tensor]], data: TrainingPairs
+    ) -> Tensor:
+        """2 z(ℓ) + z(own) + z(nei): what the image's other captions say, and those of similar images."""
+        c, own = self.config, data.image_of_pair.to(data.device)
+        vectors = self._text_vectors(embedded, data)
+        images = data.image_vectors().to(data.device)
+        score = 2 * score
+        if has_other_captions(own).any():
+            score = score + standardize(own_caption_evidence(vectors, own, prob, c.evidence_temperature))
+        nearby = neighbor_evidence(images, vectors, own, prob, c.neighbors, c.evidence_temperature)
+        return score + standardize(nearby)
+
+    def _text_vectors(self, embedded: list[tuple[Tensor, Tensor]], data: TrainingPairs) -> Tensor:
+        if self.config.text_evidence == "learnt":
+            return torch.cat([u for _, u in embedded], dim=1)
+        return data.text_vectors(self.loss.text_dim).to(data.device)
+
+    def _share(self, nets: Mapping[str, Net], prob: Tensor, belief: Belief, *, first: bool) -> float:
+        """Return π₀, the share of pairs that the first trust believes, and keep it for later rounds."""
+        owns = [cast(CorroborateOwn, net.own) for net in nets.values()]
+        if first:
+            for own in owns:
+                own.share.fill_(float((prob > 0.5).double().mean()) if belief.believed else 1.0)
+        return float(owns[0].share)
+
+    def _division(
+        self, prob: Tensor, data: TrainingPairs, score: Tensor, fit: TwoGaussians, belief: Belief
+    ) -> Division:
+        """Return the pairs with their clean probability as weight; the unlikely ones are left out."""
+        total, pairs = len(data.image_of_pair), data.pairs
+        sets = torch.full((total,), -1, dtype=torch.int8)
+        sets[pairs[prob[pairs] >= self.config.least_weight]] = 0
+        trusted = prob > 0.5
+        return Division(
+            sets,
+            {"clean_prob": prob, "weight": prob},
+            figures={
+                "clean_fraction": float(trusted.float().mean()),
+                "mean_clean_prob": float(prob.mean()),
+                "separation": fit.separation,
+                "divergence": belief.divergence,
+                "single_mode": float(not belief.believed),
+            },
+            losses={SCORE: -score[pairs]},
+            mixture=describe_mixture(SCORE, -score, fit, trusted),
+        )
+
+    def trust(self, pairs: Tensor, total: int) -> Division:
+        """Give every pair of an oracle run the weight 1."""
+        division = super().trust(pairs, total)
+        return Division(division.sets, {**division.columns, "weight": torch.ones(total)}, figures=division.figures)
+
+    # --- a round: soft targets, from the second one on half of them from the networks of the round before
+
+    def begin_epoch(self, nets: Mapping[str, Net], data: TrainingPairs, now: Now) -> None:
+        """Embed the training set by the last round's networks, where a resumed run has not done so in `divide`."""
+        index = self._round(now)
+        if index == 0 or not self.config.distillation:
+            self._teachers = index, []
+        elif self._teachers[0] != index:
+            self._teachers = index, [data.embed(net, before=True) for net in nets.values()]
+
+    def _round(self, now: Now) -> int:
+        return sum(start <= now.epoch for start in self.restarts(now.epochs)) - 1
+
+    def steps(self, net: Net, peer: Net, batches: Mapping[str, Batch], now: Now) -> Iterator[Step]:
+        """-½ [mean_t q_t · log p(· | t) + mean_i q_i · log p(· | i)] of one batch, the means weighted by trust."""
+        batch, loss = batches["all"], self.loss
+        images, texts = net.encode(batch)[0]
+        first, owner = batch.alike()
+        similarity = net.score(images[first], texts)
+        w = batch.column("weight")
+        q_t = soft_owners(batch, owner, len(first), loss, w)
+        q_i = image_targets(q_t, w)
+        if self._teachers[1]:
+            taught, share = self._taught(batch.groups[first], batch.pairs), self.config.distillation
+            q_t = distilled(q_t, taught.T, loss.temperature, share)
+            q_i = distilled(q_i, taught, loss.temperature, share)
+        of_images = torch.zeros(len(first), device=w.device).index_add(0, owner, w).clamp(max=1)
+        contrast = soft_contrast_loss(similarity, q_t, q_i, loss.temperature, w, of_images)
+        yield Step({"contrast": contrast, "total": contrast}, notes={"weight": w.mean()})
+
+    def _taught(self, images: Tensor, pairs: Tensor) -> Tensor:
+        """Return the last round's similarities (n, m), the mean of its networks'."""
+        return torch.stack([v[images] @ u[pairs].T for v, u in self._teachers[1]]).mean(0)

@@ -1,0 +1,144 @@
+"""Rounds from fresh weights: what is kept, what starts anew, and that a run resumes bit-identically in any of them."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.tiny_engine import assert_same, settings
+from torch import Tensor
+
+from in2r.runs.folder import RunFolder
+from in2r.runs.settings import RunConfig
+from in2r.testing.case import KillAt, KilledError
+from in2r.training.loop import Trainer
+from in2r.training.setup import open_setup
+from in2r.training.train import Silent, resume_run, start_run
+
+SCHEDULE = (
+    "method.warmup_epochs=1", "method.rounds=2", "method.round_epochs=2", "train.epochs=5", "train.ramp_steps=2",
+    "checkpoint.every_steps=3", "train.batch_size=4",
+)  # fmt: skip
+"""epoch 0 is the warm-up, 1 and 2 are the first round, 3 and 4 the second"""
+BELIEVING = ("partition.maximum_divergence=1e9", "partition.minimum_separation=0")
+"""tiny data are judged as if a mixture told right from wrong"""
+
+
+def configured(data: Path, noise: Path, *more: str, words: bool = False) -> RunConfig:
+    return settings(data, "corroborate", f"noise.index={noise}", *SCHEDULE, *BELIEVING, *more, words=words)
+
+
+class Watching(Trainer):
+    """Looks at the networks before the first step of each epoch, and after its last one."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.begun: list[dict[str, Any]] = []
+        self.ended: list[dict[str, Tensor]] = []
+
+    def _begin(self) -> None:
+        super()._begin()
+        net = self.state.nets["A"]
+        self.begun.append(
+            {
+                "weights": copied(net.backbone),
+                "before": None if net.before is None else copied(net.before),
+                "steps": len(self.state.optimizers["A"]["net"].state),
+                "division": self.state.divisions.get("A"),
+            }
+        )
+
+    def _finish_epoch(self, *args: Any) -> None:
+        super()._finish_epoch(*args)
+        self.ended.append(copied(self.state.nets["A"].backbone))
+
+
+def copied(module: torch.nn.Module) -> dict[str, Tensor]:
+    return {name: value.clone() for name, value in module.state_dict().items()}
+
+
+def alike(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
+    return all(torch.equal(value, other[name]) for name, value in one.items())
+
+
+@pytest.fixture(scope="module")
+def watched(data: Path, noise: Path, tmp_path_factory: pytest.TempPathFactory) -> Watching:
+    from in2r.training import train
+
+    keep = train.Trainer
+    made: list[Watching] = []
+
+    def trainer(*args: Any) -> Watching:
+        made.append(Watching(*args))
+        return made[0]
+
+    train.Trainer = trainer  # type: ignore[assignment, misc]
+    try:
+        start_run(tmp_path_factory.mktemp("rounds") / "run", configured(data, noise))
+    finally:
+        train.Trainer = keep  # type: ignore[misc]
+    return made[0]
+
+
+def test_a_round_starts_from_fresh_weights_and_keeps_the_old_ones(watched: Watching) -> None:
+    begun, ended = watched.begun, watched.ended
+    for epoch in (1, 3):
+        assert alike(begun[epoch]["before"], ended[epoch - 1])
+        assert not alike(begun[epoch]["weights"], ended[epoch - 1])
+        assert begun[epoch]["steps"] == 0
+    assert begun[0]["before"] is None
+    fresh = [begun[epoch]["weights"] for epoch in (0, 1, 3)]
+    name = next(name for name in fresh[0] if name.endswith("fc.weight"))
+    assert len({float(weights[name].sum()) for weights in fresh}) == 3
+
+
+def test_within_a_round_weights_optimiser_and_division_go_on(watched: Watching) -> None:
+    begun, ended = watched.begun, watched.ended
+    for epoch in (2, 4):
+        assert alike(begun[epoch]["weights"], ended[epoch - 1])
+        assert begun[epoch]["steps"] > 0
+        assert begun[epoch]["division"] is begun[epoch - 1]["division"]
+    assert begun[3]["division"] is not begun[2]["division"]
+
+
+def test_each_epoch_of_a_round_has_the_figures_of_its_division(watched: Watching) -> None:
+    records = watched.folder.records()
+    assert "clean_fraction" not in records[0]
+    for one, other in ((1, 2), (3, 4)):
+        assert records[one]["clean_fraction"] == records[other]["clean_fraction"]
+        assert records[one]["auroc_evidence"] == records[other]["auroc_evidence"]
+    assert [record["cost"]["A"]["passes"] for record in records] == [0, 1, 0, 1, 0]
+
+
+def test_the_weights_of_a_round_follow_from_the_seed(data: Path, noise: Path, tmp_path: Path) -> None:
+    def weights(name: str, seed: int) -> dict[str, Tensor]:
+        config = configured(data, noise, f"train.seed={seed}")
+        trainer = Trainer(RunFolder(tmp_path / name), open_setup(config, torch.device("cpu")), Silent())
+        trainer.state.epoch = 1
+        trainer._begin()
+        return copied(trainer.state.nets["B"].backbone)
+
+    assert alike(weights("one", 0), weights("again", 0))
+    assert not alike(weights("one", 0), weights("other", 1))
+
+
+@pytest.mark.parametrize("iterations", [3, 11, 17, 25, 30])
+def test_a_run_resumes_bit_identically_in_any_phase(
+    iterations: int, watched: Watching, data: Path, noise: Path, tmp_path: Path
+) -> None:
+    per_epoch = [sum(record["steps"].values()) for record in watched.folder.records()]
+    assert sum(per_epoch) >= iterations
+    with pytest.raises(KilledError):
+        start_run(tmp_path / "killed", configured(data, noise), KillAt(iterations))
+    resume_run(tmp_path / "killed")
+    assert_same(tmp_path / "killed", watched.folder.path)
+
+
+def test_it_resumes_with_captions_as_words(data: Path, noise: Path, tmp_path: Path) -> None:
+    config = configured(data, noise, words=True)
+    start_run(tmp_path / "straight", config)
+    steps = sum(sum(record["steps"].values()) for record in RunFolder(tmp_path / "straight").records())
+    with pytest.raises(KilledError):
+        start_run(tmp_path / "killed", config, KillAt(steps - 2))
+    resume_run(tmp_path / "killed")
+    assert_same(tmp_path / "killed", tmp_path / "straight")
