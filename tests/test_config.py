@@ -261,7 +261,13 @@ def test_presets_are_laid_on_each_other_and_the_last_one_decides() -> None:
     found = to_dict(load_config("in2r/discard+recipe/softmax"))
     assert found == merge(to_dict(load_config("in2r/discard")), recipe)
     assert read_preset("corroborate") == merge(
-        recipe, {"model": {"dim": 512}, "method": {"name": "corroborate"}, "train": {"epochs": 42}}
+        recipe,
+        {
+            "model": {"dim": 512},
+            "method": {"name": "corroborate"},
+            "partition": {"max_iter": 100, "tol": 1e-3},
+            "train": {"epochs": 42},
+        },
     )
     assert load_config("recipe/softmax+in2r/released").train.learning_rate == recipe["train"]["learning_rate"]
     assert load_config("recipe/softmax+in2r/released").train.order == "alternating"

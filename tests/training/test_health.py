@@ -131,13 +131,17 @@ def test_partition_against_the_truth_by_hand(truth: Truth) -> None:
     assert truth.clean.tolist() == [True, False, False, True, True, True]
     losses = {"sce": torch.tensor([0.1, 0.9, 0.3, 0.4, 0.2, 0.5])}
     clean = torch.tensor([True, False, True, True, False, False])
-    figures = partition_truth(losses, clean, torch.arange(6), truth)
+    figures = partition_truth(losses, clean, torch.tensor([0.95, 0.15, 0.85, 0.95, 0.65, 0.35]), torch.arange(6), truth)
     # of 4 x 2 couples of a matching and a mismatched pair, 6 are in order: 0.9 is above all four, 0.3 above two
     assert figures["auroc_sce"] == pytest.approx(6 / 8)
     assert figures["partition_precision"] == pytest.approx(2 / 3)
     assert figures["partition_recall"] == pytest.approx(2 / 4)
+    assert figures["noise_rate_error"] == pytest.approx(4 / 6 - 3.9 / 6)  # 2 of 6 are wrong, 2.1 by the probabilities
+    # the bins from 0.9, 0.1, 0.8, 0.6 and 0.3 on
+    assert figures["calibration_error"] == pytest.approx((2 * 0.05 + 0.15 + 0.85 + 0.35 + 0.65) / 6)
     some = torch.tensor([0, 3, 4])
-    only_clean = partition_truth({"sce": torch.ones(3)}, clean, some, truth)
+    only_clean = partition_truth({"sce": torch.ones(3)}, clean, None, some, truth)
+    assert "calibration_error" not in only_clean
     assert "auroc_sce" not in only_clean
     assert only_clean["partition_recall"] == pytest.approx(2 / 3)
 
@@ -191,7 +195,7 @@ def test_the_truth_reaches_the_record_and_nothing_that_trains(
     assert records[-1]["mixture"]["A"]["clean_counts"] != records2[-1]["mixture"]["A"]["clean_counts"]
     assert best == best2
     assert meta["best"] == meta2["best"]
-    told = ("auroc", "partition_", "neighbors_same_image")
+    told = ("auroc", "partition_", "neighbors_same_image", "calibration_error", "noise_rate_error")
 
     def untold(record: dict[str, Any]) -> dict[str, Any]:
         mixture = {

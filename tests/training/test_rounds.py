@@ -103,10 +103,10 @@ def test_within_a_round_weights_optimiser_and_division_go_on(watched: Watching) 
 
 def test_each_epoch_of_a_round_has_the_figures_of_its_division(watched: Watching) -> None:
     records = watched.folder.records()
-    assert "clean_fraction" not in records[0]
+    assert "clean_fraction_A" not in records[0]
     for one, other in ((1, 2), (3, 4)):
-        assert records[one]["clean_fraction"] == records[other]["clean_fraction"]
-        assert records[one]["auroc_evidence"] == records[other]["auroc_evidence"]
+        assert records[one]["clean_fraction_A"] == records[other]["clean_fraction_A"]
+        assert records[one]["auroc_evidence_B"] == records[other]["auroc_evidence_B"]
     assert [record["cost"]["A"]["passes"] for record in records] == [0, 1, 0, 1, 0]
 
 

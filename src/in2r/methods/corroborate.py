@@ -6,7 +6,7 @@ similarities (n images × m captions); q a soft target. docs/methods/corroborate
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, cast
 
 import torch
@@ -14,7 +14,9 @@ from torch import Tensor, nn
 
 from in2r.config import key
 from in2r.evidence import (
+    ScoreMixture,
     anchored_posterior,
+    best_other_image,
     has_other_captions,
     mixture_posterior,
     neighbor_evidence,
@@ -28,10 +30,12 @@ from in2r.methods.contrast import soft_owners
 from in2r.methods.division import Belief, Division, describe_mixture
 from in2r.methods.network import Batch, Net
 from in2r.methods.warmup import SceWarmup
-from in2r.partition import TwoGaussians
+from in2r.partition import TwoGaussians, mismatch_divergence
 
 SCORE = "evidence"
 """what the mixture is fitted to: the negated score"""
+CERTAIN = 0.99
+"""clean probability of pairs for which no other image is looked for"""
 
 
 @dataclass(frozen=True)
@@ -61,7 +65,10 @@ class CorroborateConfig(MethodConfig):
     distillation: float = key(
         0.5, "share of the target that is what the last round's networks say, from the second round on", low=0, high=1
     )
-    least_weight: float = key(0.1, "pairs of a smaller clean probability are left out", low=0, high=1)
+    rematch: bool = key(
+        True, "a caption is trained with the most likely other image where that one is likelier than the given one"
+    )
+    rematch_raw: float = key(10.0, "weight of the likeness of captions in what makes another image likely", low=0)
 
 
 class CorroborateOwn(nn.Module):
@@ -123,19 +130,33 @@ class Corroborate(Method):
                 net.count_scored(len(embedded[0][0]) * len(own))
             net.cost.passes += 1
         score = standardize(learnt)
-        mixture = mixture_posterior(score)
-        belief = Belief.of(mixture.fitted, -(mismatched - learnt.mean()) / learnt.std(correction=0), self.partition)
+        mixture = self._mixture(score)
+        belief = self._belief(mixture.fitted, (mismatched - learnt.mean()) / learnt.std(correction=0))
         if now.epoch == 0 and c.raw_evidence:
             score = self._with_raw_evidence(score, mixture.prob, embedded, data)
-            mixture = mixture_posterior(score)
+            mixture = self._mixture(score)
         share = self._share(nets, mixture.prob, belief, first=now.epoch == 0)
         prob = mixture.prob
         if not belief.believed:
             prob = torch.ones_like(prob)
         elif c.anchor and now.epoch > 0:
-            prob = anchored_posterior(score, share)
-        division = self._division(prob.cpu(), data, score.cpu(), mixture.fitted, belief)
-        return dict.fromkeys(nets, division)
+            prob = anchored_posterior(score, share, *self._fitting)
+        weight, images = self._rematched(prob, embedded, data) if c.rematch else (prob, own)
+        columns = {"clean_prob": prob.cpu(), "weight": weight.cpu()}
+        division = self._division(columns, images.cpu(), data, score.cpu(), mixture.fitted, belief)
+        return {name: replace(division, judge=name) for name in nets}  # one judgement, on record under each name
+
+    @property
+    def _fitting(self) -> tuple[int, float, float]:
+        return self.partition.max_iter, self.partition.tol, self.partition.reg_covar
+
+    def _mixture(self, score: Tensor) -> ScoreMixture:
+        return mixture_posterior(score, *self._fitting)
+
+    def _belief(self, fit: TwoGaussians, mismatched: Tensor) -> Belief:
+        """Say whether there are mismatched pairs: if the lower group is like pairs put together at random."""
+        p, divergence = self.partition, mismatch_divergence(fit, -mismatched, self.partition.reg_covar)
+        return Belief(fit.separation >= p.minimum_separation and divergence <= p.maximum_divergence, divergence)
 
     def _log_posterior(self, embedded: list[tuple[Tensor, Tensor]], image_of_text: Tensor) -> Tensor:
         """ℓ(i, t) = Σ over networks of log p(i | t) + log p(t | i), over the whole training set; as `image_of_text`."""
@@ -160,6 +181,22 @@ class Corroborate(Method):
             return torch.cat([u for _, u in embedded], dim=1)
         return data.text_vectors(self.loss.text_dim).to(data.device)
 
+    def _rematched(
+        self, prob: Tensor, embedded: list[tuple[Tensor, Tensor]], data: TrainingPairs
+    ) -> tuple[Tensor, Tensor]:
+        """Return the weight and the image of each caption: p and the given one, or (1 - p) P(i | t) and i if more."""
+        c, own = self.config, data.image_of_pair.to(data.device)
+        vectors, doubted = self._text_vectors(embedded, data), torch.nonzero(prob < CERTAIN).flatten()
+        if len(doubted) == 0 or len(embedded[0][0]) < 2:
+            return prob, own
+        sides = [v for v, _ in embedded], [u for _, u in embedded]
+        numbers = c.posterior_temperature, c.rematch_raw
+        image, found = best_other_image(*sides, doubted, own[doubted], vectors, own, prob > 0.5, *numbers, top=1)
+        other = (1 - prob[doubted]) * found[:, 0]
+        better = other > prob[doubted]
+        weight = prob.index_put((doubted[better],), other[better])
+        return weight, own.index_put((doubted[better],), image[better, 0])
+
     def _share(self, nets: Mapping[str, Net], prob: Tensor, belief: Belief, *, first: bool) -> float:
         """Return π₀, the share of pairs that the first trust believes, and keep it for later rounds."""
         owns = [cast(CorroborateOwn, net.own) for net in nets.values()]
@@ -169,17 +206,25 @@ class Corroborate(Method):
         return float(owns[0].share)
 
     def _division(
-        self, prob: Tensor, data: TrainingPairs, score: Tensor, fit: TwoGaussians, belief: Belief
+        self,
+        columns: Mapping[str, Tensor],
+        images: Tensor,
+        data: TrainingPairs,
+        score: Tensor,
+        fit: TwoGaussians,
+        belief: Belief,
     ) -> Division:
-        """Return the pairs with their clean probability as weight; the unlikely ones are left out."""
-        total, pairs = len(data.image_of_pair), data.pairs
+        """Return all pairs with their weights and what is to be said of them."""
+        total, pairs, prob = len(data.image_of_pair), data.pairs, columns["clean_prob"]
         sets = torch.full((total,), -1, dtype=torch.int8)
-        sets[pairs[prob[pairs] >= self.config.least_weight]] = 0
+        sets[pairs] = 0
         trusted = prob > 0.5
         return Division(
             sets,
-            {"clean_prob": prob, "weight": prob},
+            columns,
+            images,
             figures={
+                "rematched": float((images != data.image_of_pair).float().mean()),
                 "clean_fraction": float(trusted.float().mean()),
                 "mean_clean_prob": float(prob.mean()),
                 "separation": fit.separation,
@@ -193,7 +238,7 @@ class Corroborate(Method):
     def trust(self, pairs: Tensor, total: int) -> Division:
         """Give every pair of an oracle run the weight 1."""
         division = super().trust(pairs, total)
-        return Division(division.sets, {**division.columns, "weight": torch.ones(total)}, figures=division.figures)
+        return replace(division, columns={**division.columns, "weight": torch.ones(total)})
 
     # --- a round: soft targets, from the second one on half of them from the networks of the round before
 

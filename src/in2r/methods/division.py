@@ -65,7 +65,10 @@ class Division:
     sets: Tensor
     """(N,) int8, index into `Method.sets`; -1 = left out"""
     columns: Mapping[str, Tensor] = field(default_factory=dict)
-    """name → (N, ...): posteriors, soft labels, margins; a batch has its pairs' rows"""
+    """name → (N, ...): posteriors, soft labels, margins; a batch has its pairs' rows. Where batches are made of images,
+    the column `weight` says how likely each of an image's pairs is drawn"""
+    images: Tensor | None = None
+    """(N,) int64, the image that each caption is trained with; None: the given ones"""
     split: bool = True
     """False: the pairs form one group, and the network makes the warm-up's steps on all of them in this epoch"""
     judge: str = ""

@@ -1,6 +1,6 @@
 """Measures: retrieval ranks and recalls; detection of the pairs that do not belong together."""
 
-from in2r.metrics.detection import auroc, precision_recall
+from in2r.metrics.detection import auroc, calibration_error, precision_recall
 from in2r.metrics.ranks import (
     SAME_SIMILARITY,
     TILE_CAPTIONS,
@@ -22,6 +22,7 @@ __all__ = [
     "TILE_IMAGES",
     "Copies",
     "auroc",
+    "calibration_error",
     "chance_recalls",
     "count_copies",
     "fold_mean",

@@ -31,3 +31,24 @@ def precision_recall(predicted: ArrayLike, truth: ArrayLike) -> tuple[float, flo
     precision = hits / int(found.sum()) if found.any() else float("nan")
     recall = hits / int(real.sum()) if real.any() else float("nan")
     return precision, recall
+
+
+def calibration_error(prob: ArrayLike, truth: ArrayLike, bins: int = 10) -> float:
+    """Return the expected calibration error: how far probabilities are from the shares that they foretell.
+
+    Sum over equal bins of [0, 1] of |share of true ones - mean probability|, weighted by the bin's share of all.
+
+    Args:
+        prob: (N,) in [0, 1].
+        truth: (N,) bool.
+        bins: at least 1.
+
+    Returns:
+        A value in [0, 1]; NaN when there is nothing.
+    """
+    p, real = np.asarray(prob, dtype=np.float64), np.asarray(truth, dtype=np.float64)
+    if len(p) == 0:
+        return float("nan")
+    place = np.minimum((p * bins).astype(np.int64), bins - 1)
+    gaps = np.bincount(place, weights=real - p, minlength=bins)
+    return float(np.abs(gaps).sum() / len(p))

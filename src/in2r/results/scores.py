@@ -96,7 +96,7 @@ def _measure(verdicts: dict[str, Verdict], setup: Setup) -> dict[str, Any] | Non
     truth = Truth(setup.noise, torch.as_tensor(setup.train.image_of_caption), torch.device("cpu"))
     pairs = torch.arange(len(truth.clean))
     figures: dict[str, Any] = {
-        name: _numbers_only(partition_truth(verdict.losses, verdict.clean, pairs, truth))
+        name: _numbers_only(partition_truth(verdict.losses, verdict.clean, verdict.clean_prob, pairs, truth))
         for name, verdict in verdicts.items()
     }
     really = truth.clean.numpy()

@@ -89,7 +89,10 @@ class Divider:
             return division
         pairs = self.data.pairs
         losses = division.losses or (seen[division.judge].columns if division.judge in seen else {})
-        figures = {**division.figures, **partition_truth(losses, division.sets == 0, pairs, self.truth)}
+        prob = division.columns.get("clean_prob")
+        # a method with one set trains on all pairs, as far as it trusts them
+        clean = division.sets == 0 if prob is None or len(self.method.sets) > 1 else prob > 0.5
+        figures = {**division.figures, **partition_truth(losses, clean, prob, pairs, self.truth)}
         mixture: dict[str, Any] = dict(division.mixture)
         if mixture:
             really = losses[mixture["loss"]][self.truth.clean[pairs]]

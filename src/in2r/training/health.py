@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from in2r.data.noise import NoiseIndex
 from in2r.memory import Neighbors
 from in2r.methods import Batch, LookUp, Step
-from in2r.metrics import auroc, precision_recall
+from in2r.metrics import auroc, calibration_error, precision_recall
 
 PENDING = 2000
 """Values that wait for a look at the device; some fifty steps."""
@@ -137,12 +137,30 @@ def record_step(means: Means, net: str, step: Step, truth: Truth | None) -> None
             means.add(f"{name}_{net}", share)
 
 
-def partition_truth(losses: Mapping[str, Tensor], clean: Tensor, pairs: Tensor, truth: Truth) -> dict[str, Any]:
-    """Compare a partition with the truth: AUROC of each loss, precision and recall of the clean set."""
+def partition_truth(
+    losses: Mapping[str, Tensor], clean: Tensor, prob: Tensor | None, pairs: Tensor, truth: Truth
+) -> dict[str, Any]:
+    """Compare a partition with the truth.
+
+    Args:
+        losses: name → (n,).
+        clean: (N,) bool, which pairs are taken for clean.
+        prob: (N,) clean probabilities; None: there are none.
+        pairs: (n,) int64, the pairs that are trained on.
+        truth: which of them are mismatched.
+
+    Returns:
+        AUROC of each loss, precision and recall of the clean pairs; of the probabilities their calibration error, and
+        the noise rate that they say less the true one.
+    """
     really = truth.clean[pairs].numpy()
     figures: dict[str, Any] = {}
     if 0 < really.sum() < len(really):
         for name, values in losses.items():
             figures[f"auroc_{name}"] = auroc(-values.numpy(), really)
     precision, recall = precision_recall(clean[pairs].numpy(), really)
+    if prob is not None:
+        p = prob[pairs].double().numpy()
+        figures["calibration_error"] = calibration_error(p, really)
+        figures["noise_rate_error"] = float(really.mean() - p.mean())
     return {**figures, "partition_precision": precision, "partition_recall": recall}

@@ -215,8 +215,11 @@ class Trainer:
         train = self.config.train
         if train.batch_of == "pairs":
             return Batching(train.batch_size)
-        weights = None if division is None else division.columns.get("weight")
-        return Batching(train.batch_size, self.data.image_of_pair, train.captions_per_image, weights)
+        images, weights = self.data.image_of_pair, None
+        if division is not None:
+            images = images if division.images is None else division.images
+            weights = division.columns.get("weight")
+        return Batching(train.batch_size, images, train.captions_per_image, weights)
 
     def _sequence(self, steps: dict[str, int]) -> Iterator[tuple[str, int]]:
         """Yield network and iteration in the order in which they are made."""

@@ -40,6 +40,7 @@ class TrainingData:
         pairs: Tensor,
         generator: torch.Generator | None = None,
         columns: Mapping[str, Tensor] | None = None,
+        image_of_pair: Tensor | None = None,
     ) -> Batch:
         """Gather pairs (B,) int64; with a generator, regions and words are augmented.
 
@@ -50,8 +51,9 @@ class TrainingData:
             pairs: ids of the pairs, on the CPU.
             generator: draws of the augmentation, on the CPU; None = none.
             columns: name → (N, ...) on the CPU, of which the batch has its pairs' rows.
+            image_of_pair: (N,) int64, other images than the given ones.
         """
-        groups = self.image_of_pair[pairs]
+        groups = (self.image_of_pair if image_of_pair is None else image_of_pair)[pairs]
         gathered, owner, first = groups, None, None
         if self.by_image:
             gathered, owner = torch.unique(groups, return_inverse=True)

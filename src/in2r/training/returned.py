@@ -59,7 +59,8 @@ def require_divisions(found: Any, networks: Iterable[str], pairs: int, method: s
             raise MethodError(
                 f"method {method}: divide() must return a `Division` of network {name}, got {_what(division)}"
             )
-        for what, values in {"sets": division.sets, **division.columns}.items():
+        images = {} if division.images is None else {"images": division.images}
+        for what, values in {"sets": division.sets, **images, **division.columns}.items():
             if not isinstance(values, Tensor) or len(values) != pairs:
                 raise MethodError(
                     f"method {method}: divide() must return `{what}` with a row for each of the {pairs} training "

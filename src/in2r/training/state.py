@@ -96,6 +96,8 @@ class RunState:
         tensors = self.network_tensors()
         for name, division in self.divisions.items():
             tensors[f"division.{name}.sets"] = division.sets
+            if division.images is not None:
+                tensors[f"division.{name}.images"] = division.images
             tensors |= {f"division.{name}.column.{key}": value for key, value in division.columns.items()}
         meta = {
             **belonging(folder),
@@ -146,7 +148,13 @@ class RunState:
             columns = under(f"division.{name}.column.", tensors)
             sets = tensors[f"division.{name}.sets"]
             self.divisions[name] = Division(
-                sets, columns, plain["split"], plain["judge"], plain["figures"], {}, plain["mixture"]
+                sets,
+                columns,
+                tensors.get(f"division.{name}.images"),
+                split=plain["split"],
+                judge=plain["judge"],
+                figures=plain["figures"],
+                mixture=plain["mixture"],
             )
             if meta["divided"] and len(sets) != pairs:  # between epochs it is made again
                 raise InputError(f"{path}: {len(sets)} training pairs, now there are {pairs}")

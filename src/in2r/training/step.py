@@ -95,6 +95,7 @@ class Batches(Mapping[str, Batch]):
         self._learner = learner
         found = {walk.name: order.batch(walk.name, where[2]) for walk in learner.method.sets}
         self._pairs = {name: pairs for name, pairs in found.items() if pairs is not None}
+        self._images = None if division is None else division.images
         self._columns = {**learner.columns, **(division.columns if division is not None else {})}
         self._generator = torch_generator(learner.config.train.seed, "augmentation", *where)
         self._made: dict[str, Batch] = {}
@@ -111,7 +112,7 @@ class Batches(Mapping[str, Batch]):
         return len(self._pairs)
 
     def _gather(self, pairs: Tensor) -> Batch:
-        batch = self._learner.data.batch(pairs, self._generator, self._columns)
+        batch = self._learner.data.batch(pairs, self._generator, self._columns, self._images)
         if self._learner.config.noise.hide_original:
             assert self._learner.truth is not None
             batch = replace(batch, hidden=self._learner.truth.hidden(batch))
