@@ -121,8 +121,8 @@ def matching_share(scores: Tensor, mismatched: Tensor, trusted: Tensor) -> float
         trusted: (N,) bool, pairs that surely belong together.
 
     Returns:
-        pi in [0, 1]; None where no pair is trusted, or more than a share `BLIND` of the trusted ones lies below the median:
-        then the scores do not tell right from wrong.
+        pi in [0, 1]; None where no pair is trusted, or more than a share `BLIND` of the trusted ones lies below m: then
+        the scores do not tell right from wrong.
 
     Raises:
         ValueError: for scores as in `mixture_posterior`.
