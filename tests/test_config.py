@@ -266,7 +266,7 @@ def test_presets_are_laid_on_each_other_and_the_last_one_decides() -> None:
             "model": {"dim": 512},
             "method": {"name": "corroborate"},
             "partition": {"max_iter": 100, "tol": 1e-3},
-            "train": {"epochs": 42},
+            "train": {"epochs": 34},
         },
     )
     assert load_config("recipe/softmax+in2r/released").train.learning_rate == recipe["train"]["learning_rate"]

@@ -48,7 +48,7 @@ class CorroborateConfig(MethodConfig):
     rce_weight: float = key(1.0, "β of Eq. 1", low=0)
     epsilon: float = key(1e-7, "ε inside the logarithm of Eq. 1", above=0)
     warmup_temperature: float = key(0.05, "τ of the warm-up's loss", above=0)
-    rounds: int = key(3, "rounds of training from fresh weights; the last one has all epochs that are left", low=1)
+    rounds: int = key(2, "rounds of training from fresh weights; the last one has all epochs that are left", low=1)
     round_epochs: int = key(8, "epochs of each round but the last", low=1)
     posterior_temperature: float = key(0.05, "τ of the softmax over the whole training set", above=0)
     raw_evidence: bool = key(True, "the first trust rests on the given features and captions as well")
