@@ -1,12 +1,13 @@
-"""Write what docs/results.md shows, from the committed records: `make results` does.
+"""Write what docs/results.md and docs/results-recipe.md show, from the committed records: `make results` does.
 
-In docs/results.md the text between `<!-- NAME -->` and `<!-- end -->` is replaced, where NAME is a key of `PARTS`. Each
-group that has been measured gets a page docs/results/GROUP.md with its whole table. The figures go to docs/figures.
+In these pages the text between `<!-- NAME -->` and `<!-- end -->` is replaced, where NAME is one of the page's parts.
+In these pages the text between `<!-- NAME -->` and `<!-- end -->` is replaced, where NAME is one of a page's parts.
 """
 
 import statistics
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,19 +20,26 @@ from in2r.bench.tables import Table, read_tables
 from in2r.cli.main import main as in2r
 
 ROOT = Path(__file__).parents[1]
-FOLDER = Path("benchmarks/results/flickr8k")
-PAGE = ROOT / "docs" / "results.md"
-PAGES = ROOT / "docs" / "results"
-FIGURES = {
-    "flickr8k_noise.svg": ("noise", ["ratios"]),
-    "flickr8k_sensitivity.svg": ("sensitivity", ["K", "M", "lambda_intra", "gamma"]),
-}
-"""file under docs/figures → kind and groups, as `in2r plot` takes them"""
+DOCS = ROOT / "docs"
+PAGES = DOCS / "results"
 
-# --- the main table: rSum of each method against the noise
+# --- the main tables: rSum of each method against the noise
 
-GROUPS = ("methods", "ratios", "clean", "unwarmed", "partition", "peers")
-"""where its rows come from; the first group that has a row counts"""
+
+@dataclass(frozen=True)
+class MainTable:
+    """Which figures a main table shows."""
+
+    groups: tuple[str, ...]
+    """where its rows come from; the first group that has a row counts"""
+    rows: Mapping[str, str]
+    """label on the first axis → what the table calls it; the last one is the oracle"""
+    single: Mapping[str, str]
+    """heading of a column of seed 0 → label on the axis `noise`"""
+    several: Mapping[str, str]
+    """heading of a column of three seeds → label on the axis `noise`"""
+
+
 ROWS = {
     "hardest negative": "hinge, hardest negative (`triplet`)",
     "plain": "the same after IN²R's warm-up",
@@ -43,10 +51,26 @@ ROWS = {
     "L2RM": "L2RM (`l2rm`)",
     "oracle": "*oracle: the matching pairs alone*",
 }
-"""label on the first axis → what the main table calls it"""
-SINGLE_SEED = {f"{noise}, seed 0": noise for noise in ("0 %", "20 %", "40 %", "60 %", "80 %")}
-SEVERAL = {f"{noise}, 3 seeds": noise for noise in ("60 %", "80 %")}
-"""heading of a column → label on the axis `noise`"""
+NOISES = ("0 %", "20 %", "40 %", "60 %", "80 %")
+FIELD = MainTable(
+    ("methods", "ratios", "clean", "unwarmed", "partition", "peers"),
+    ROWS,
+    {f"{noise}, seed 0": noise for noise in NOISES},
+    {f"{noise}, 3 seeds": noise for noise in ("60 %", "80 %")},
+)
+RECIPE = MainTable(
+    ("recipe", "recipe-clean"),
+    {
+        "plain": "all pairs, softmax (`triplet`)",
+        "warm-up loss only": "all pairs, the warm-up's loss (`sce`)",
+        "discard": "noisy pairs discarded (`in2r/discard`)",
+        "IN²R": "IN²R (`in2r`)",
+        "corroborate": "**corroborate**",
+        "oracle": "*oracle: the matching pairs alone*",
+    },
+    {f"{noise}, seed 0": noise for noise in (*NOISES, "60 % of images")},
+    {f"{noise}, 3 seeds": noise for noise in ("60 %", "80 %")},
+)
 
 # --- epoch by epoch
 
@@ -95,23 +119,26 @@ def markdown(header: Sequence[str], rows: Sequence[Sequence[str]], labels: int =
     return "\n".join(f"| {' | '.join(row)} |" for row in [header, rules, *rows])
 
 
-def main_table(tables: Mapping[str, Table]) -> str:
+def main_table(tables: Mapping[str, Table], which: MainTable) -> str:
     """Return rSum of the ensemble by method and noise: of seed 0, and the mean of three seeds."""
     lines: dict[tuple[str, str], Line] = {}
-    for table in (tables[name] for name in GROUPS if name in tables):
+    for table in (tables[name] for name in which.groups if name in tables):
         for line in (line for block in table.blocks for line in block.lines):
             noise = line.labels[table.axes.index("noise")] if "noise" in table.axes else "0 %"
             lines.setdefault((line.labels[0], noise), line)
-    for noise in SINGLE_SEED.values():
-        runs = [lines[label, noise].protocols for label in ROWS if (label, noise) in lines]
+    for noise in which.single.values():
+        runs = [lines[label, noise].protocols for label in which.rows if (label, noise) in lines]
         if len({str(protocols[0].shared()) for protocols in runs if 0 in protocols}) > 1:
             raise SystemExit(f"{noise}: runs of different protocols cannot be in one column")
     columns = {
-        **{title: [single(lines.get((label, noise))) for label in ROWS] for title, noise in SINGLE_SEED.items()},
-        **{title: [several(lines.get((label, noise))) for label in ROWS] for title, noise in SEVERAL.items()},
+        **{title: [single(lines.get((label, noise))) for label in which.rows] for title, noise in which.single.items()},
+        **{
+            title: [several(lines.get((label, noise))) for label in which.rows]
+            for title, noise in which.several.items()
+        },
     }
     marked = [mark_best(cells) for cells in columns.values()]
-    rows = [[name, *cells] for name, *cells in zip(ROWS.values(), *marked, strict=True)]
+    rows = [[name, *cells] for name, *cells in zip(which.rows.values(), *marked, strict=True)]
     return markdown(["training", *columns], rows)
 
 
@@ -182,11 +209,41 @@ def epochs_table(group: Group, folder: GridFolder, columns: Mapping[str, Figure]
     return markdown([*group.axes[1:], "epoch", *columns], rows, len(group.axes))
 
 
+JUDGED = {
+    "matching share": "matching_share",
+    "AUROC": "auroc_evidence",
+    "precision": "partition_precision",
+    "recall": "partition_recall",
+    "noise rate, less the true one": "noise_rate_error",
+    "calibration error": "calibration_error",
+}
+"""heading of a column → the figure of an epoch"""
+
+
+def judged_table(folder: GridFolder, groups: Sequence[str]) -> str:
+    """Return what corroborate says of the pairs before its first and its last round, means over seeds."""
+    rows = []
+    for group in folder.grid().named(groups):
+        for row in group.rows:
+            runs = [folder.records[name].log for name in row.cells.values() if name in folder.records]
+            if row.labels[0] != "corroborate" or not runs:
+                continue
+            main = [[epoch for epoch in log if epoch["phase"] == "main"] for log in runs]
+            for title, place in (("first", 0), ("last", -1)):
+                found = {heading: [both(name)(log[place]) for log in main] for heading, name in JUDGED.items()}
+                cells = [
+                    f"{statistics.mean(values):.3f}" if (values := [v for v in column if v is not None]) else ""
+                    for column in found.values()
+                ]
+                rows.append([row.labels[1] if len(row.labels) > 1 else "0 %", title, str(len(runs)), *cells])
+    return markdown(["noise", "judgement", "seeds", *JUDGED], rows, 2)
+
+
 def write_pages(folder: GridFolder, tables: Mapping[str, Table]) -> None:
     """Write one page per group."""
     PAGES.mkdir(exist_ok=True)
     for group in folder.grid().named(tables):
-        command = f"in2r bench table {FOLDER} --group {group.name}"
+        command = f"in2r bench table {folder.path.relative_to(ROOT)} --group {group.name}"
         text = render([tables[group.name]], "md", command).replace("### ", "# ", 1)
         if group.name in WITH_EPOCHS:
             text += f"\n## The partition of {METHOD}, by epoch\n\n{epochs_table(group, folder, PARTITION, 3)}\n"
@@ -204,35 +261,81 @@ def read_measured(folder: GridFolder) -> dict[str, Table]:
     return found
 
 
-def draw(folder: GridFolder, tables: Mapping[str, Table]) -> None:
+def draw(report: "Report", folder: GridFolder, tables: Mapping[str, Table]) -> None:
     """Draw the figures; a group without a page is left out."""
-    for file, (kind, groups) in FIGURES.items():
+    for file, (kind, groups) in report.figures.items():
         shown = [part for group in groups if group in tables for part in ("--group", group)]
-        if shown and in2r(["plot", kind, str(folder.path), *shown, "--out", str(PAGE.parent / "figures" / file)]):
+        if shown and in2r(["plot", kind, str(folder.path), *shown, "--out", str(DOCS / "figures" / file)]):
             raise SystemExit(f"{file} could not be drawn")
 
 
-PARTS: dict[str, Callable[[Mapping[str, Table]], str]] = {
-    "main": main_table,
-    "ablations": lambda tables: short_table(tables, ("components", "rectifier", "refiner", "memory")),
-    "plainest": lambda tables: short_table(tables, ("plainest",)),
-    "pages": listing,
-}
-"""marker in docs/results.md → what follows it"""
+Part = Callable[[GridFolder, Mapping[str, Table]], str]
+
+
+@dataclass(frozen=True)
+class Report:
+    """A page of docs, and the grid that it is made from."""
+
+    folder: str
+    """under benchmarks/results"""
+    page: str
+    """under docs"""
+    parts: Mapping[str, Part]
+    """marker in the page → what follows it"""
+    figures: Mapping[str, tuple[str, list[str]]] = field(default_factory=dict)
+    """file under docs/figures → kind and groups, as `in2r plot` takes them"""
+
+
+REPORTS = (
+    Report(
+        "flickr8k",
+        "results.md",
+        {
+            "main": lambda _, tables: main_table(tables, FIELD),
+            "ablations": lambda _, tables: short_table(tables, ("components", "rectifier", "refiner", "memory")),
+            "plainest": lambda _, tables: short_table(tables, ("plainest",)),
+            "pages": lambda _, tables: listing(tables),
+        },
+        {
+            "flickr8k_noise.svg": ("noise", ["ratios"]),
+            "flickr8k_sensitivity.svg": ("sensitivity", ["K", "M", "lambda_intra", "gamma"]),
+        },
+    ),
+    Report(
+        "recipe",
+        "results-recipe.md",
+        {
+            "main": lambda _, tables: main_table(tables, RECIPE),
+            "judged": lambda folder, _: judged_table(folder, ["recipe-clean", "recipe"]),
+            "ablations": lambda _, tables: short_table(tables, ("recipe-parts",)),
+            "words": lambda _, tables: short_table(tables, ("recipe-words",)),
+            "field": lambda _, tables: short_table(tables, ("recipe-field",)),
+            "pages": lambda _, tables: listing(tables),
+        },
+        {"recipe_noise.svg": ("noise", ["recipe"])},
+    ),
+)
+
+
+def write(report: Report) -> None:
+    """Draw the figures, write the pages of the groups, fill the page itself."""
+    folder = GridFolder(ROOT / "benchmarks" / "results" / report.folder)
+    tables = read_measured(folder)
+    draw(report, folder, tables)
+    write_pages(folder, tables)
+    page = DOCS / report.page
+    text = page.read_text(encoding="utf-8")
+    for name, part in report.parts.items():
+        start, end = f"<!-- {name} -->\n", "<!-- end -->"
+        before, rest = text.split(start)
+        text = f"{before}{start}{part(folder, tables)}\n{end}{rest.split(end, 1)[1]}"
+    page.write_text(text, encoding="utf-8")
 
 
 def main() -> int:
-    """Draw the figures, write the pages, fill docs/results.md."""
-    folder = GridFolder(ROOT / FOLDER)
-    tables = read_measured(folder)
-    draw(folder, tables)
-    write_pages(folder, tables)
-    text = PAGE.read_text(encoding="utf-8")
-    for name, part in PARTS.items():
-        start, end = f"<!-- {name} -->\n", "<!-- end -->"
-        before, rest = text.split(start)
-        text = f"{before}{start}{part(tables)}\n{end}{rest.split(end, 1)[1]}"
-    PAGE.write_text(text, encoding="utf-8")
+    """Write all reports."""
+    for report in REPORTS:
+        write(report)
     return 0
 
 

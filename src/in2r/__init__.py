@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = ["InputError", "__version__", "load"]
 
-_PACKAGES = ("layers", "losses", "memory", "metrics", "partition")
+_PACKAGES = ("evidence", "layers", "losses", "memory", "metrics", "partition")
 
 
 def __getattr__(name: str) -> Any:

@@ -2,8 +2,8 @@
 
 import torch
 from scipy.sparse import csr_matrix
-from sklearn.decomposition import TruncatedSVD
 from sklearn.feature_extraction.text import TfidfTransformer
+from sklearn.utils.extmath import randomized_svd
 from torch import Tensor
 
 from in2r.data.text.vocabulary import PackedTokens, Vocabulary
@@ -33,4 +33,5 @@ def tfidf_vectors(tokens: PackedTokens, dim: int) -> Tensor:
     directions = min(dim, *(size - 1 for size in weighted.shape))
     if directions < 1:
         return torch.from_numpy(weighted.toarray()).float()
-    return torch.from_numpy(TruncatedSVD(directions, random_state=SEED).fit_transform(weighted)).float()
+    left, sizes, _ = randomized_svd(weighted, directions, random_state=SEED)
+    return torch.from_numpy(left * sizes).float()
