@@ -100,6 +100,22 @@ def test_regions_are_dropped_at_the_rate_and_a_single_one_never():
     assert drop_regions(None, (500, 1), generator(), 0.9).all()
 
 
+@given(st.integers(1, 9), st.integers(1, 12), st.floats(0, 1), st.integers(0, 99))
+def test_exactly_a_share_of_each_images_regions_is_left_out(rows, regions, rate, seed):
+    lengths = torch.randint(0, regions + 1, (rows, 1), generator=generator(seed))
+    mask = torch.arange(regions) < lengths
+    kept = drop_regions(mask, (rows, regions), generator(seed), rate, exact=True)
+    assert (kept & ~mask).sum() == 0
+    wanted = torch.tensor([min(n, max(1, round((1 - rate) * n))) for n in lengths[:, 0].tolist()])
+    assert torch.equal(kept.sum(1), wanted)
+
+
+def test_each_region_is_left_out_as_often_as_the_others():
+    kept = drop_regions(None, (4000, 10), generator(), 0.6, exact=True)
+    assert torch.equal(kept.sum(1), torch.full((4000,), 4))
+    torch.testing.assert_close(kept.float().mean(0), torch.full((10,), 0.4), rtol=0, atol=0.04)
+
+
 def test_same_generator_state_gives_the_same_gaps():
     ids, mask = captions([5, 9])
     first = augment_words(ids, mask, generator(4), SIZE, MASK_ID, 0.5)

@@ -50,7 +50,9 @@ def augment_words(
     return new.gather(1, order) * kept_mask, kept_mask
 
 
-def drop_regions(mask: Tensor | None, shape: tuple[int, int], generator: torch.Generator, rate: float = 0.2) -> Tensor:
+def drop_regions(
+    mask: Tensor | None, shape: tuple[int, int], generator: torch.Generator, rate: float = 0.2, exact: bool = False
+) -> Tensor:
     """Leave out each real region with probability `rate`; at least one stays, so a single one always does.
 
     Args:
@@ -58,6 +60,7 @@ def drop_regions(mask: Tensor | None, shape: tuple[int, int], generator: torch.G
         shape: (B, R).
         generator: source of all draws, on the CPU.
         rate: share of the regions left out, in [0, 1].
+        exact: leave out exactly this share of each image's real regions, rounded.
 
     Returns:
         (B, R) bool on the CPU, True = a region that stays.
@@ -65,6 +68,10 @@ def drop_regions(mask: Tensor | None, shape: tuple[int, int], generator: torch.G
     if mask is None:
         mask = torch.ones(shape, dtype=torch.bool)
     draw = torch.rand(shape, generator=generator)
+    if exact:
+        stays = ((1 - rate) * mask.sum(1, keepdim=True)).round().clamp(min=1)
+        rank = draw.masked_fill(~mask, -1.0).argsort(1, descending=True).argsort(1)
+        return (rank < stays) & mask
     return _never_empty(draw >= rate, mask, draw)
 
 

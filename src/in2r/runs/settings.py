@@ -108,6 +108,11 @@ class TrainConfig:
         "copy: B starts as A's copy (released code), so that A can search B's memory; or each from its own weights",
     )
     region_drop: float = key(0.2, "share of regions left out in training (VSE∞)", low=0, high=0.95)
+    region_drop_by: Literal["region", "image"] = key(
+        "region",
+        "region: each region is left out with that chance (VSE∞); image: that share of an image's regions, rounded, so "
+        "that all images keep equally many",
+    )
     word_drop: float = key(
         0.2,
         "share of words changed in training: half masked, 10 % exchanged for a random one, 40 % deleted",

@@ -34,6 +34,8 @@ class TrainingData:
     mask_id: int
     by_image: bool = False
     """a batch holds each of its images once"""
+    region_drop_exact: bool = False
+    """exactly that share of an image's regions is left out"""
 
     def batch(
         self,
@@ -61,7 +63,9 @@ class TrainingData:
             owner, first = send(owner, self.device), send(first, self.device)
         images, image_mask = self.images.gather(gathered, self.device)
         if generator is not None and self.region_drop > 0 and images.shape[1] > 1:
-            image_mask = drop_regions(image_mask, (images.shape[0], images.shape[1]), generator, self.region_drop)
+            image_mask = drop_regions(
+                image_mask, (images.shape[0], images.shape[1]), generator, self.region_drop, self.region_drop_exact
+            )
         texts, text_mask = self._texts(pairs, generator)
         rows = {name: values[pairs] for name, values in (columns or {}).items()}
         sent = send(pairs, self.device), send(groups, self.device)

@@ -79,6 +79,7 @@ class Setup:
             vocabulary_size=0 if self.vocabulary is None else len(self.vocabulary),
             mask_id=0 if self.vocabulary is None else self.vocabulary.mask_id,
             by_image=self.config.train.batch_of == "images",
+            region_drop_exact=self.config.train.region_drop_by == "image",
         )
 
     def noise_record(self) -> dict[str, Any] | None:
