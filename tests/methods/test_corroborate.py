@@ -145,6 +145,17 @@ def test_a_wrong_caption_is_trained_with_the_image_that_it_fits() -> None:
     assert torch.equal(without.columns["weight"], without.columns["clean_prob"])
 
 
+def test_pairs_of_little_weight_are_left_out_unless_nothing_would_stay() -> None:
+    planted = Planted()
+    division = divided(planted, method(least_weight=0.3, rematch=False))
+    assert torch.equal(division.sets == 0, division.columns["weight"] >= 0.3)
+    for net in planted.nets.values():
+        net.own.share.fill_(0.01)
+    scarce = divided(planted, method(least_weight=1.0, rematch=False), epoch=8)
+    assert float(scarce.columns["weight"].max()) < 1
+    assert (scarce.sets == 0).all()
+
+
 def test_rounds_fill_the_epochs() -> None:
     assert method(rounds=3, round_epochs=8).restarts(36) == (0, 8, 16)
     assert method(rounds=3, round_epochs=8).restarts(10) == (0, 8)
@@ -210,7 +221,7 @@ def test_the_first_round_has_no_teacher() -> None:
 
 
 def test_the_last_rounds_networks_are_embedded_once_a_round() -> None:
-    planted, asked = Planted(), method()
+    planted, asked = Planted(), method(rounds=3)
     divided(planted, asked, epoch=8)
     for epoch in range(8, 12):
         asked.begin_epoch(planted.nets, planted, Now(epoch, 36, 0))  # type: ignore[arg-type]

@@ -34,6 +34,13 @@ def test_steps_and_phases_by_hand(data: Path, noise: Path, tmp_path: Path) -> No
     assert (longer.method, longer.epochs, longer.warmup_epochs) == ("discard", 3, 3)
 
 
+def test_batches_of_images_make_as_many_steps_as_there_are_images(data: Path, noise: Path, tmp_path: Path) -> None:
+    planned = make_plan(
+        trainer(tmp_path / "run", data, noise, "triplet", "train.batch_size=5", "train.batch_of=images")
+    )
+    assert planned.steps_per_epoch == 2 * 3  # twelve images, two networks
+
+
 def test_memory_and_disk_by_hand(data: Path, noise: Path, tmp_path: Path) -> None:
     made = trainer(tmp_path / "run", data, noise)
     planned = make_plan(made)

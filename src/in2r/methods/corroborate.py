@@ -74,6 +74,7 @@ class CorroborateConfig(MethodConfig):
     distillation: float = key(
         0.5, "share of the target that is what the last round's networks say, from the second round on", low=0, high=1
     )
+    least_weight: float = key(0.1, "pairs that are trusted less are left out", low=0, high=1)
     rematch: bool = key(
         True, "a caption is trained with the most likely other image where that one is likelier than the given one"
     )
@@ -214,10 +215,11 @@ class Corroborate(Method):
         fit: TwoGaussians,
         share: float,
     ) -> Division:
-        """Return all pairs with their weights and what is to be said of them."""
+        """Return the pairs that have some weight, and what is to be said of all of them."""
         total, pairs, trusted = len(data.image_of_pair), data.pairs, columns["clean_prob"] > 0.5
         sets = torch.full((total,), -1, dtype=torch.int8)
-        sets[pairs] = 0
+        kept = pairs[columns["weight"][pairs] >= self.config.least_weight]
+        sets[kept if len(images[kept].unique()) > 1 else pairs] = 0  # something must be left to learn from
         figures: dict[str, float | None] = {
             "clean_fraction": _trusted_share(columns["clean_prob"]),
             "mean_clean_prob": float(columns["clean_prob"].mean()),

@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from in2r.files import shortage
 from in2r.metrics import chance_recalls
 from in2r.tensors import tensor_bytes
@@ -55,7 +57,10 @@ def make_plan(trainer: Trainer) -> Plan:
         {f"{name}.{key}": value for name, net in nets.items() for key, value in net.state_dict().items()}
     )
     weights = sum(p.numel() * p.element_size() for net in nets.values() for p in net.parameters())
+    held += weights if trainer.rounds else 0  # the networks of the round before
     checkpoint = held + 2 * weights
+    by_image = config.train.batch_of == "images"
+    units = len(torch.unique(trainer.data.image_of_pair[trainer.data.pairs])) if by_image else pairs
     return Plan(
         method=trainer.method.label,
         networks=len(nets),
@@ -64,7 +69,7 @@ def make_plan(trainer: Trainer) -> Plan:
         dev_rsum_by_chance=chance_recalls(trainer.dev.image_of_caption, len(trainer.dev.images))["rsum"],
         epochs=config.train.epochs,
         warmup_epochs=min(trainer.method.warmup()[0], config.train.epochs),
-        steps_per_epoch=math.ceil(pairs / config.train.batch_size) * len(nets),
+        steps_per_epoch=math.ceil(units / config.train.batch_size) * len(nets),
         memory_bytes=held + 3 * weights,
         step_bytes=working_bytes(config, trainer.data, weight_bytes=0),
         computes=f"{trainer.device}, {trainer.state.computed_on()['precision'].replace('bfloat16', 'bf16')}",

@@ -104,7 +104,8 @@ def working_bytes(config: RunConfig, data: TrainingData, weight_bytes: int) -> i
         words = 2 * len(texts.ids) / max(1, len(texts)) * 24 * dim
     else:
         words = 2.0 * texts.dim + 8 * dim
-    values = images.regions * (2 * images.dim + 8 * dim) + words
+    captions = config.train.captions_per_image if config.train.batch_of == "images" else 1
+    values = images.regions * (2 * images.dim + 8 * dim) + captions * words
     return 3 * weight_bytes + int(4 * VIEWS * config.train.batch_size * values)
 
 
