@@ -27,7 +27,7 @@ def worst(scores: Path) -> list[dict[str, str]]:
 
 def main(demo: Path) -> None:
     """Draw one tile per pair: the picture, its caption, its clean probability."""
-    rows = worst(demo / "in2r" / "scores.csv")
+    rows = worst(demo / "corroborate" / "scores.csv")
     with canvas(FILE) as figure:
         figure.set_size_inches(7.2, 2.15)
         for axes, row in zip(figure.subplots(1, PAIRS), rows, strict=True):

@@ -30,17 +30,17 @@ def test_it_leaves_a_model_and_shows_what_was_found(demo: Path, capsys: pytest.C
     shown = capsys.readouterr().out
     assert shown.count("the run is finished already: nothing is trained") == len(kept) == 2
     assert all(path.read_bytes() == content for path, content in kept.items())
-    for expected in ("plain baseline", "IN²R", "A alone", "noise rate found", "belong together least"):
+    for expected in ("plain training", "corroborate", "A alone", "noise rate found", "belong together least"):
         assert expected in shown
-    assert in2r.load(demo / "in2r" / "model").dim == 256
+    assert in2r.load(demo / "corroborate" / "model").dim == 256
 
 
 def test_the_truth_that_is_shown_is_that_of_the_noise_index(demo: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["demo", "--out", str(demo), *SMALL]) == 0
     shown = capsys.readouterr().out
     images = open_data(demo / "data").split("train").image_of_caption
-    clean = load_index(demo / "noise_0.4.npy", images).clean
-    with (demo / "in2r" / "scores.csv").open(newline="") as file:
+    clean = load_index(demo / "noise_0.6.npy", images).clean
+    with (demo / "corroborate" / "scores.csv").open(newline="") as file:
         pairs = [int(row["pair"]) for row in csv.DictReader(file)]
     wrong = (~clean[pairs]).tolist()
     first = int((~clean).sum())

@@ -1,4 +1,4 @@
-"""Captions of scenes: what a person might say of a picture, never all of it, in 6 to 20 words.
+"""Captions of scenes: what a person might say of a picture, seldom all of it, in 6 to 24 words.
 
 A caption picks one to three of the things in view (alike ones are named together), leaves attributes out, and
 says some of: where a thing is, how two lie to each other, what the background is.
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from in2r.demo.drawing import SIDE, Scene, Thing, overlap
 
-WORDS = (6, 20)  # fewest and most words of a caption
+WORDS = (6, 24)  # fewest and most words of a caption
 
 # (singular, plural); the first is the usual one
 NOUNS = {
@@ -132,9 +132,9 @@ def _caption(scene: Scene, rng: random.Random) -> str:
 def _sentence(scene: Scene, rng: random.Random) -> str:
     mentions = _mentions(scene)
     rng.shuffle(mentions)
-    told = min(len(mentions), rng.choices((1, 2, 3), (12, 50, 38))[0])
+    told = min(len(mentions), rng.choices((1, 2, 3), (4, 36, 60))[0])
     form = (_one, _two, _three)[told - 1]
-    where = rng.choice(BACKGROUND_WORDS[scene.background]) if rng.random() < 0.6 else ""
+    where = rng.choice(BACKGROUND_WORDS[scene.background]) if rng.random() < 0.8 else ""
     return form(rng, mentions, where)
 
 

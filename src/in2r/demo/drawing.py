@@ -26,7 +26,7 @@ COLOURS = {
     "white": (244, 244, 240),
     "turquoise": (60, 186, 186),
 }
-EXTENTS = {"small": (17, 21), "medium": (28, 33), "large": (42, 50)}  # pixels, inclusive
+EXTENTS = {"small": (20, 24), "medium": (32, 37), "large": (46, 54)}  # pixels, inclusive
 TEXTURES = ("plain", "striped", "dotted", "checkered")
 BACKGROUNDS = ("sky", "grass", "sand", "wall", "night", "water", "snow", "wood")
 _WITH_HORIZON = ("grass", "sand", "water", "snow")

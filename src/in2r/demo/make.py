@@ -18,7 +18,7 @@ from in2r.errors import InputError
 from in2r.files import atomic_path, naming, require_free_space, write_csv, write_text
 from in2r.seeds import derive
 
-VERSION = 1  # raised whenever the same seed gives other pictures, captions or features
+VERSION = 2  # raised whenever the same seed gives other pictures, captions or features
 PRECOMP_CAPTIONS = 5  # the field's layout has exactly this many captions per image
 _BLOCK = 64  # pictures whose features are computed at once
 _BYTES_PER_IMAGE = 28_000  # picture, features, captions and record, generously

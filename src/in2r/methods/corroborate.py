@@ -219,7 +219,7 @@ class Corroborate(Method):
         total, pairs, trusted = len(data.image_of_pair), data.pairs, columns["clean_prob"] > 0.5
         sets = torch.full((total,), -1, dtype=torch.int8)
         kept = pairs[columns["weight"][pairs] >= self.config.least_weight]
-        sets[kept if len(images[kept].unique()) > 1 else pairs] = 0  # something must be left to learn from
+        sets[kept if len(torch.unique(images[kept])) > 1 else pairs] = 0  # something must be left to learn from
         figures: dict[str, float | None] = {
             "clean_fraction": _trusted_share(columns["clean_prob"]),
             "mean_clean_prob": float(columns["clean_prob"].mean()),

@@ -239,8 +239,9 @@ class In2r(Method):
             return {"inter": inter, "clean": inter}
         v, u = images.vector, texts.vector
         v_drop, u_drop = (items.vector for items in views[1])
-        image = triplet_loss(v @ v_drop.T, c.intra_margin, ignore=ignore)  # Eq. 4
-        text = triplet_loss(u @ u_drop.T, c.intra_margin, ignore=ignore)
+        part = 1 if self.loss.kind == "hinge" else 1 / len(batch)  # beside a softmax, which is a mean, a mean too
+        image = part * triplet_loss(v @ v_drop.T, c.intra_margin, ignore=ignore)  # Eq. 4
+        text = part * triplet_loss(u @ u_drop.T, c.intra_margin, ignore=ignore)
         return {
             "inter": inter,
             "intra_image": image,
