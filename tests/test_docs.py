@@ -73,6 +73,29 @@ def test_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert np.shape(names["similarity"]) == (3, 1)
 
 
+def test_the_parts_of_corroborate_run_in_a_loop_of_ones_own() -> None:
+    """Right pairs of planted vectors get the trust, and the loss has a gradient."""
+    draws = torch.Generator().manual_seed(0)
+    groups = torch.randn(40, 16, generator=draws).repeat_interleave(10, 0)
+    topics = torch.nn.functional.normalize(groups + torch.randn(400, 16, generator=draws) / 2, dim=1)
+    owner = torch.arange(400).repeat_interleave(3)
+    u = topics[owner]
+    wrong = torch.rand(1200, generator=draws) < 0.4
+    moved = owner[wrong]
+    owner[wrong] = moved[torch.randperm(len(moved), generator=draws)]
+    v = topics.clone().requires_grad_()
+    names = run_blocks(
+        CHECKOUT / "docs" / "methods" / "corroborate.md",
+        {"v": v, "u": u, "owner": owner, "pixels": topics, "words": u},
+    )
+    trust, share = names["trust"], names["share"]
+    assert isinstance(trust, torch.Tensor)
+    assert share == pytest.approx(float((~wrong).float().mean()), abs=0.1)
+    assert float(trust[~wrong].mean() - trust[wrong].mean()) > 0.5
+    names["loss"].backward()  # type: ignore[attr-defined]
+    assert v.grad is not None
+
+
 def test_the_example_of_a_method_of_your_own_passes_the_common_tests(tmp_path: Path) -> None:
     page = CHECKOUT / "docs" / "own-method.md"
     [example] = blocks(page, "python")

@@ -89,8 +89,9 @@ def leaves_the_peer_alone(case: Case) -> None:
     peer = trainer.state.nets["B"]
     before = {name: value.clone() for name, value in peer.state_dict().items()}
     own = {name: value.clone() for name, value in trainer.state.nets["A"].backbone.state_dict().items()}
-    for index in range(2):
-        trainer._iterate("A", index, trainer._order("A"))
+    order = trainer._order("A")
+    for index in range(min(2, len(order))):
+        trainer._iterate("A", index, order)
     for name, value in peer.state_dict().items():
         assert torch.equal(value, before[name]), f"a step of network A changed {name} of network B"
     assert all(weight.grad is None for weight in peer.parameters()), "a gradient reached network B in a step of A"
