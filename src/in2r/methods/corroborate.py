@@ -48,7 +48,11 @@ class CorroborateConfig(MethodConfig):
     rce_weight: float = key(1.0, "β of Eq. 1", low=0)
     epsilon: float = key(1e-7, "ε inside the logarithm of Eq. 1", above=0)
     warmup_temperature: float = key(0.05, "τ of the warm-up's loss", above=0)
-    rounds: int = key(2, "rounds of training from fresh weights; the last one has all epochs that are left", low=1)
+    rounds: int = key(
+        2,
+        "rounds of training from fresh weights, if there are epochs enough; the last one has all that are left",
+        low=1,
+    )
     round_epochs: int = key(8, "epochs of each round but the last", low=1)
     posterior_temperature: float = key(0.05, "τ of the softmax over the whole training set", above=0)
     raw_evidence: bool = key(True, "the first trust rests on the given features and captions as well")
@@ -122,9 +126,10 @@ class Corroborate(Method):
     # --- phase 2: rounds from fresh weights; before each the pairs are judged anew
 
     def restarts(self, epochs: int) -> tuple[int, ...]:
-        """Return the first epoch of each round."""
+        """Return the first epoch of each round; none that would be shorter than `round_epochs` follows the first."""
         c = self.config
-        return tuple(start for start in range(0, c.rounds * c.round_epochs, c.round_epochs) if start < epochs)
+        later = range(c.round_epochs, c.rounds * c.round_epochs, c.round_epochs)
+        return (0, *(start for start in later if start + c.round_epochs <= epochs))
 
     def divide(
         self, seen: Mapping[str, Seen], nets: Mapping[str, Net], data: TrainingPairs, now: Now
