@@ -7,6 +7,7 @@ from pathlib import Path
 
 from PIL import Image
 
+from in2r.cli.score import probability
 from in2r.plots.style import canvas
 
 PAIRS = 5
@@ -33,7 +34,7 @@ def main(demo: Path) -> None:
         for axes, row in zip(figure.subplots(1, PAIRS), rows, strict=True):
             axes.imshow(Image.open(demo / "data" / "pictures" / "train" / f"{row['image_id']}.png"))
             axes.set_axis_off()
-            axes.set_title(f"clean probability {float(row['clean_prob']):.3f}", color="#D55E00")
+            axes.set_title(f"clean prob. {probability(row['clean_prob'])}", color="#D55E00")
             text = "\n".join(textwrap.wrap(f"“{row['caption']}”", 27))
             axes.text(0.5, -0.06, text, transform=axes.transAxes, ha="center", va="top", fontsize=7)
 

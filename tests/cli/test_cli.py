@@ -75,7 +75,8 @@ def test_scores_hold_every_pair_worst_first(run: Path, capsys: pytest.CaptureFix
     assert json.loads((run / "scores.json").read_text())["estimated_noise_rate"]["mean"] is None
     with (run / "scores.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
-    losses = [float(row["loss_triplet-mean_A"]) + float(row["loss_triplet-mean_B"]) for row in rows]
+    chosen = json.loads((run / "scores.json").read_text())["loss"]
+    losses = [float(row[f"loss_{chosen}_A"]) + float(row[f"loss_{chosen}_B"]) for row in rows]
     assert len(losses) == 300
     assert np.all(np.diff(losses) <= 1e-5)
     assert {row["clean_prob"] for row in rows} == {""}

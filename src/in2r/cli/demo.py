@@ -29,8 +29,8 @@ WORST = 10
 """pairs to show"""
 PLAIN, OURS = "plain training", "corroborate"
 LEGEND = {
-    PLAIN: f"as if every pair belonged together; dev rSum: sum of six recalls on {SIZES['dev']} images, 0 to 600",
-    OURS: "a warm-up on all pairs, then two rounds from fresh weights; clean: the share of pairs that is trusted",
+    PLAIN: "as if every pair belonged together",
+    OURS: "warm-up on all pairs, then two rounds from fresh weights; clean: share it trusts",
 }
 DEMO = (
     # small enough for minutes on a CPU, where a second thread costs the small GRU more than it gives
