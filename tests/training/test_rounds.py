@@ -141,3 +141,10 @@ def test_it_resumes_with_captions_as_words(data: Path, noise: Path, tmp_path: Pa
         start_run(tmp_path / "killed", config, KillAt(steps - 2))
     resume_run(tmp_path / "killed")
     assert_same(tmp_path / "killed", tmp_path / "straight")
+
+
+def test_an_oracle_run_has_rounds_and_teachers_too(data: Path, noise: Path, tmp_path: Path) -> None:
+    folder = start_run(tmp_path / "run", configured(data, noise, "noise.oracle=true"))
+    records = folder.records()
+    assert [record["partition_precision_A"] for record in records[1:]] == [1.0] * 4
+    assert all(record["loss_contrast_A"] > 0 for record in records[1:])
