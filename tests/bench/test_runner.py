@@ -278,8 +278,8 @@ def test_an_interrupted_grid_saves_its_work_and_is_resumed(data_root: Path, tmp_
     file = write_grid(tmp_path / "grid.yaml", all={"train": {"epochs": 12}})
     path = tmp_path / "grid"
     started = start(data_root, str(file), "--out", str(path), "--jobs", "2")
-    log = path / "cells" / "rows_all_s0" / "log.jsonl"
-    wait(log.is_file)
+    logs = [path / "cells" / cell / "log.jsonl" for cell in ("rows_all_s0", "rows_none_s0")]
+    wait(lambda: all(log.is_file() for log in logs))  # a process that is still being imported cannot save anything
     started.send_signal(signal.SIGINT)
     said, _ = started.communicate(timeout=250)
     assert started.returncode == 130
