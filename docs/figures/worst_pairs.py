@@ -30,12 +30,13 @@ def main(demo: Path) -> None:
     """Draw one tile per pair: the picture, its caption, its clean probability."""
     rows = worst(demo / "corroborate" / "scores.csv")
     with canvas(FILE) as figure:
-        figure.set_size_inches(7.2, 2.15)
+        figure.set_size_inches(7.2, 2.2)
         for axes, row in zip(figure.subplots(1, PAIRS), rows, strict=True):
             axes.imshow(Image.open(demo / "data" / "pictures" / "train" / f"{row['image_id']}.png"))
             axes.set_axis_off()
+            axes.set_anchor("N")  # room for captions below
             axes.set_title(f"clean prob. {probability(row['clean_prob'])}", color="#D55E00")
-            text = "\n".join(textwrap.wrap(f"“{row['caption']}”", 27))
+            text = "\n".join(textwrap.wrap(f"“{row['caption']}”", 29))
             axes.text(0.5, -0.06, text, transform=axes.transAxes, ha="center", va="top", fontsize=7)
 
 
