@@ -13,7 +13,7 @@ help: ## list the targets
 
 install: $(VENV)/.package-installed ## make the virtual environment from requirements.txt, with this checkout in it
 
-demo: install ## train the plain baseline and IN²R on generated scenes with 40 % mismatched captions
+demo: install ## train plainly and by corroborate on generated scenes with 60 % mismatched captions
 	$(BIN)/in2r demo
 
 test: install ## run the tests
