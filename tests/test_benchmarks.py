@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from in2r.data.sources import open_data
 from in2r.training.division import observe_pairs
 from tiny_run import make_data, make_noise, train
 
@@ -157,3 +158,38 @@ def test_prototypes_are_compared_with_the_query_itself(tmp_path):
     done = call(*command[:-1], plain_run.path)
     assert (done.returncode, done.stdout) == (2, "")
     assert "expected a run of in2r with injected noise" in done.stderr
+
+
+@pytest.mark.parametrize("captions", [1, 5])
+def test_a_web_like_set_has_wrong_captions_of_absent_images(tmp_path, captions):
+    """Image k is k in all its values, and so are its captions' vectors: a wrong caption's number is no image's."""
+    source, out = tmp_path / "source", tmp_path / "out"
+    source.mkdir()
+    for split, images in (("train", 20), ("dev", 3), ("test", 3)):
+        numbers = np.arange(images, dtype=np.float32)
+        np.save(source / f"{split}_ims.npy", np.tile(numbers[:, None, None], (1, 2, 3)))
+        np.save(source / f"{split}_vecs.npy", np.tile(numbers.repeat(5)[:, None], (1, 4)))
+        (source / f"{split}_caps.txt").write_text("".join(f"caption {k}\n" for k in range(5 * images)))
+    asked = ["--vectors", "vecs", "--images", "8", "--captions", str(captions), "--ratio", "0.5"]
+    done = call(sys.executable, FOLDER / "weblike.py", source, out, *asked)
+    assert done.returncode == 0, done.stderr
+    assert f"8 images, {8 * captions} captions, {4 * captions} of them wrong" in done.stdout
+    images, vectors = np.load(out / "train_ims.npy")[:, 0, 0], np.load(out / "train_vecs.npy")[:, 0]
+    assert len(set(images)) == 8
+    wrong = vectors != images.repeat(captions)
+    assert wrong.sum() == 4 * captions
+    assert not set(vectors[wrong]) & set(images)
+    split = open_data(out, caption_vectors="vecs").split("train")
+    assert split.image_of_caption.tolist() == np.arange(8).repeat(captions).tolist()
+
+
+def test_a_web_like_set_that_asks_for_too_much_is_refused(tmp_path):
+    numbers = np.zeros((4, 2, 3), np.float32)
+    np.save(tmp_path / "train_ims.npy", numbers)
+    np.save(tmp_path / "train_vecs.npy", np.zeros((20, 4), np.float32))
+    (tmp_path / "train_caps.txt").write_text("word\n" * 20)
+    asked = ["--vectors", "vecs", "--images", "3", "--ratio", "0.5"]
+    done = call(sys.executable, FOLDER / "weblike.py", tmp_path, tmp_path / "out", *asked)
+    assert done.returncode == 2
+    assert "8 wrong captions, but images that are left out have 5" in done.stderr
+    assert not (tmp_path / "out").exists()

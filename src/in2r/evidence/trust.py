@@ -26,11 +26,25 @@ class ScoreMixture:
 
     Attributes:
         prob: (N,) posterior of the upper one, in [0, 1], never falling with the score.
+        log_odds: (N,) float64 on the CPU, log(w_1 g_1 / (w_0 g_0)) at scores clipped between the means.
         fitted: the Gaussians, fitted to the negated scores; `fitted.split` is False where there was nothing to fit.
     """
 
     prob: Tensor
+    log_odds: Tensor
     fitted: TwoGaussians
+
+    def anchored(self, share: float) -> Tensor:
+        """Return `anchored_posterior` of the same scores, without another fit."""
+        if not 0 <= share <= 1:
+            raise ValueError(f"share must be in [0, 1], got {share}")
+        if not self.fitted.split or share in (0, 1):
+            return torch.full_like(self.prob, share)
+        low, high = -BEYOND - float(self.log_odds.max()), BEYOND - float(self.log_odds.min())
+        for _ in range(HALVINGS):
+            shift = (low + high) / 2
+            low, high = (shift, high) if float((self.log_odds + shift).sigmoid().mean()) < share else (low, shift)
+        return (self.log_odds + low).sigmoid().to(self.prob)
 
 
 def standardize(scores: Tensor) -> Tensor:
@@ -68,7 +82,8 @@ def mixture_posterior(scores: Tensor, max_iter: int = 100, tol: float = 1e-3, re
     """
     values = _checked(scores)
     fitted = fit_two_gaussians(-values, max_iter, tol, reg_covar)
-    return ScoreMixture(_log_odds(fitted, values).sigmoid().to(values), fitted)
+    odds = _log_odds(fitted, values)
+    return ScoreMixture(odds.sigmoid().to(values), odds, fitted)
 
 
 def anchored_posterior(
@@ -94,18 +109,7 @@ def anchored_posterior(
     Raises:
         ValueError: if the share is out of range, or for scores as in `mixture_posterior`.
     """
-    if not 0 <= share <= 1:
-        raise ValueError(f"share must be in [0, 1], got {share}")
-    values = _checked(scores)
-    fitted = fit_two_gaussians(-values, max_iter, tol, reg_covar)
-    if not fitted.split or share in (0, 1):
-        return torch.full_like(values, share)
-    odds = _log_odds(fitted, values)
-    low, high = -BEYOND - float(odds.max()), BEYOND - float(odds.min())
-    for _ in range(HALVINGS):
-        shift = (low + high) / 2
-        low, high = (shift, high) if float((odds + shift).sigmoid().mean()) < share else (low, shift)
-    return (odds + low).sigmoid().to(values)
+    return mixture_posterior(scores, max_iter, tol, reg_covar).anchored(share)
 
 
 def matching_share(scores: Tensor, mismatched: Tensor, trusted: Tensor) -> float | None:

@@ -119,6 +119,11 @@ class TrainingPairs(Protocol):
         """Return images and texts of pairs (k,) int64, encoded in eval mode without gradient."""
         ...
 
+    @property
+    def in_words(self) -> bool:
+        """Whether captions are words; else they are vectors."""
+        ...
+
     def same_words(self) -> Tensor | None:
         """Return (N,) int64, equal for captions of the same words; None where captions are vectors."""
         ...
@@ -223,8 +228,8 @@ class Method(ABC):
 
     def fixed_columns(self, data: TrainingPairs) -> Mapping[str, Tensor]:
         """Return columns (N, ...) that do not change in a run; every batch has its pairs' rows."""
-        words = data.same_words() is not None if self.loss.compares_texts else False
-        return {TEXT_VECTORS: data.text_vectors(self.loss.text_dim)} if words else {}
+        wanted = self.loss.compares_texts and data.in_words
+        return {TEXT_VECTORS: data.text_vectors(self.loss.text_dim)} if wanted else {}
 
     def observe(self, net: Net, images: Items, texts: Items, pairs: Tensor) -> Mapping[str, Tensor] | None:
         """Score the pairs of one batch before each epoch of the main phase; eval mode, no gradient.

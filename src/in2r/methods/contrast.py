@@ -23,7 +23,7 @@ class LossConfig:
         "hinge: Eq. 2, with the hardest negative (the field's); softmax: cross-entropy over the images and over the "
         "captions of a batch, where all captions of an image are right. ncr and l2rm keep their own hinge",
     )
-    temperature: float = key(0.05, "softmax: τ; a learnt one stays there (measured on photographs)", above=0)
+    temperature: float = key(0.05, "softmax: τ, held fast (docs/results/by-hand.md)", above=0)
     text_softness: float = key(
         0.0, "softmax: share of a caption's target that goes to the images of captions like it", low=0, high=1
     )
@@ -37,11 +37,22 @@ class LossConfig:
         """Say whether captions are compared with each other."""
         return self.kind == "softmax" and self.text_softness > 0
 
+    def beside(self, pairs: int) -> float:
+        """Return what a sum over a batch of `pairs` is multiplied by, to stand beside `trusted_loss`.
+
+        The hinge is a sum itself, the softmax a mean.
+        """
+        return 1.0 if self.kind == "hinge" else 1 / pairs
+
 
 def trusted_loss(
     net: Net, batch: Batch, images: Items, texts: Items, loss: LossConfig, margin: float, ignore: Tensor | None
 ) -> Tensor:
     """Return the loss of a batch of pairs that all count as right.
+
+    hinge: Eq. 2, a sum over the batch. softmax: -1/2 [mean_t q_t . log softmax_i(S_it / tau) + mean_i q_i . log
+    softmax_t(S_it / tau)] over the n distinct images and the B captions, q_t of `soft_owners`, q_i uniform over what
+    points to image i.
 
     Args:
         net: scores them.
@@ -51,6 +62,9 @@ def trusted_loss(
         loss: which loss.
         margin: m of the hinge.
         ignore: (B, B) bool, pairs that are no negatives of each other by the hinge; None: all are.
+
+    Returns:
+        A scalar.
     """
     if loss.kind == "hinge":
         return triplet_loss(net.score(images, texts), margin, ignore=ignore)
@@ -61,7 +75,9 @@ def trusted_loss(
 
 
 def soft_owners(batch: Batch, owner: Tensor, images: int, loss: LossConfig, weights: Tensor | None = None) -> Tensor:
-    """Return each caption's target over the images of its batch, (B, images).
+    """Return each caption's target over the images of its batch, Q = (1 - s) H + s K H, s = `text_softness`.
+
+    H is one-hot at the caption's own image, K says which captions of the batch are alike (`text_soft_targets`).
 
     Args:
         batch: B pairs.
@@ -69,6 +85,9 @@ def soft_owners(batch: Batch, owner: Tensor, images: int, loss: LossConfig, weig
         images: how many there are.
         loss: how much of the target goes to the images of captions that are alike.
         weights: (B,) how much each pair is trusted; None: alike.
+
+    Returns:
+        (B, images) float32, each row of sum 1.
     """
     target = owner_targets(owner, images)
     if not loss.compares_texts:

@@ -2,7 +2,7 @@
 
 A method of this project. Read top to bottom: settings, warm-up, evidence and trust before each round, the steps of a
 round. Letters: v, u are unit-norm image and text embeddings; p the clean probability of a pair; S a batch's
-similarities (n images × m captions); q a soft target. docs/methods/corroborate.md has each formula with its number.
+similarities (n images × m captions); q a soft target. docs/methods/corroborate.md maps formulas to functions.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,7 +14,6 @@ from torch import Tensor, nn
 
 from in2r.config import key
 from in2r.evidence import (
-    anchored_posterior,
     best_other_image,
     has_other_captions,
     matching_share,
@@ -26,16 +25,14 @@ from in2r.evidence import (
 )
 from in2r.losses import distilled, image_targets, soft_contrast_loss
 from in2r.methods.base import Method, MethodConfig, Now, Seen, Step, TrainingPairs, Walk
-from in2r.methods.contrast import soft_owners
-from in2r.methods.division import Division, describe_mixture
+from in2r.methods.contrast import LossConfig, soft_owners
+from in2r.methods.division import Division, PartitionConfig, describe_mixture
 from in2r.methods.network import Batch, Net
 from in2r.methods.warmup import SceWarmup
 from in2r.partition import TwoGaussians
 
 SCORE = "evidence"
 """what the mixture is fitted to: the negated score"""
-CERTAIN = 0.99
-"""clean probability of pairs that surely belong together: no other image is looked for"""
 
 
 @dataclass(frozen=True)
@@ -104,8 +101,8 @@ class Corroborate(Method):
     sets = (Walk("all"),)
     compares_vectors = True
 
-    def __init__(self, *args: object, **more: object) -> None:
-        super().__init__(*args, **more)  # type: ignore[arg-type]
+    def __init__(self, config: CorroborateConfig, partition: PartitionConfig, loss: LossConfig | None = None) -> None:
+        super().__init__(config, partition, loss)
         self._teachers: tuple[int, list[tuple[Tensor, Tensor]]] = -1, []
 
     def fault(self, dim: int) -> str:
@@ -145,15 +142,19 @@ class Corroborate(Method):
             net.cost.passes += 1
         vectors = self._text_vectors(embedded, data)
         shares = [cast(CorroborateOwn, net.own).share for net in nets.values()]
+        share: float | None = float(shares[0])
         if now.epoch == 0:
             score, share = self._corroborated(score, vectors, given, data, now)
-            for kept in shares:
-                kept.fill_(max(share, self.partition.minimum_clean_share))
         mixture = mixture_posterior(score, *self._fitting)
-        prob = anchored_posterior(score, float(shares[0]), *self._fitting) if c.anchor else mixture.prob
+        if share is None:
+            share = _trusted_share(mixture.prob)
+        share = max(share, self.partition.minimum_clean_share)
+        for kept in shares:
+            kept.fill_(share)
+        prob = mixture.anchored(share) if c.anchor else mixture.prob
         weight, images = self._rematched(prob, embedded, vectors, given) if c.rematch else (prob, given)
         columns = {"clean_prob": prob.cpu(), "weight": weight.cpu()}
-        division = self._division(columns, images.cpu(), data, score.cpu(), mixture.fitted, float(shares[0]))
+        division = self._division(columns, images.cpu(), data, score.cpu(), mixture.fitted, share)
         return {name: replace(division, judge=name) for name in nets}  # one judgement, on record under each name
 
     @property
@@ -167,29 +168,26 @@ class Corroborate(Method):
 
     def _corroborated(
         self, learnt: Tensor, vectors: Tensor, given: Tensor, data: TrainingPairs, now: Now
-    ) -> tuple[Tensor, float]:
-        """Return 2 z(ℓ) + z(own) + z(nei), and π₀, the share of pairs that belong together.
+    ) -> tuple[Tensor, float | None]:
+        """Return 2 z(ℓ) + z(own) + z(nei), and π₀, the share of pairs that belong together; None: not known.
 
         own: what the image's other captions say; nei: what the captions of similar images say. How nei looks where it
         is wrong is known from captions in a random order, and so is π₀.
         """
-        c, prob = self.config, mixture_posterior(learnt, *self._fitting).prob
+        c = self.config
         if not c.raw_evidence:
-            return learnt, _trusted_share(prob)
-        score = 2 * learnt
+            return learnt, None
+        prob, score = mixture_posterior(learnt, *self._fitting).prob, 2 * learnt
         if has_other_captions(given).any():
             score = score + standardize(own_caption_evidence(vectors, given, prob, c.evidence_temperature))
         asked = data.image_vectors().to(data.device), vectors, given, prob, c.neighbors, c.evidence_temperature
         nearby = neighbor_evidence(*asked)
         score = score + standardize(nearby)
-        share = None
-        if c.share == "neighbors":
-            order = torch.randperm(len(given), generator=now.generator("mismatched pairs")).to(data.device)
-            surest = learnt >= torch.quantile(learnt, 1 - c.surest)
-            share = matching_share(nearby, neighbor_evidence(*asked, placed=order), surest)
-        if share is None:
-            share = _trusted_share(mixture_posterior(score, *self._fitting).prob)
-        return score, share
+        if c.share == "mixture":
+            return score, None
+        order = torch.randperm(len(given), generator=now.generator("mismatched pairs")).to(data.device)
+        surest = learnt >= torch.quantile(learnt, 1 - c.surest)
+        return score, matching_share(nearby, neighbor_evidence(*asked, placed=order), surest)
 
     def _text_vectors(self, embedded: list[tuple[Tensor, Tensor]], data: TrainingPairs) -> Tensor:
         if self.config.text_evidence == "learnt":
@@ -199,8 +197,11 @@ class Corroborate(Method):
     def _rematched(
         self, prob: Tensor, embedded: list[tuple[Tensor, Tensor]], vectors: Tensor, given: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Return the weight and the image of each caption: p and the given one, or (1 - p) P(i | t) and i if more."""
-        c, doubted = self.config, torch.nonzero(prob < CERTAIN).flatten()
+        """Return the weight and the image of each caption: p and the given one, or (1 - p) P(i | t) and i if more.
+
+        It never is more where p is above one half.
+        """
+        c, doubted = self.config, torch.nonzero(prob < 0.5).flatten()
         if len(doubted) == 0 or len(embedded[0][0]) < 2:
             return prob, given
         sides = [v for v, _ in embedded], [u for _, u in embedded]

@@ -239,7 +239,7 @@ class In2r(Method):
             return {"inter": inter, "clean": inter}
         v, u = images.vector, texts.vector
         v_drop, u_drop = (items.vector for items in views[1])
-        part = 1 if self.loss.kind == "hinge" else 1 / len(batch)  # beside a softmax, which is a mean, a mean too
+        part = self.loss.beside(len(batch))
         image = part * triplet_loss(v @ v_drop.T, c.intra_margin, ignore=ignore)  # Eq. 4
         text = part * triplet_loss(u @ u_drop.T, c.intra_margin, ignore=ignore)
         return {

@@ -52,9 +52,7 @@ class Batch:
         """
         if self.owner is not None and self.first is not None:
             return self.first, self.owner
-        images, owner = torch.unique(self.groups, return_inverse=True)
-        first = torch.full_like(images, len(owner))
-        first.scatter_reduce_(0, owner, torch.arange(len(owner), device=owner.device), "amin")
+        _, owner, first = distinct(self.groups)
         return first, owner
 
     def rows(self, name: str) -> Tensor:
@@ -65,6 +63,16 @@ class Batch:
         if name not in self.columns:
             raise MethodError(f"a batch has no column `{name}`; it has {', '.join(self.columns) or 'none'}")
         return self.columns[name]
+
+
+def distinct(groups: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the distinct numbers (n,) of (B,) int64, which of them each row has (B,), and the first row of each (n,).
+
+    Where the values are not on the CPU, this waits for the device.
+    """
+    found, owner = torch.unique(groups, return_inverse=True)
+    first = torch.full_like(found, len(groups))
+    return found, owner, first.scatter_reduce_(0, owner, torch.arange(len(groups), device=owner.device), "amin")
 
 
 @dataclass

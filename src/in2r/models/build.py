@@ -56,7 +56,7 @@ class ModelConfig:
     pooling: Literal["gpo", "mean"] = key(
         "gpo",
         "gpo: how a set becomes one vector: GPO, which learns weights of the sorted features (VSE∞), or the mean "
-        "(as good on photographs with ten regions, and faster)",
+        "(docs/results/by-hand.md: as good on photographs with ten regions)",
     )
     gpo_position_dim: int = key(32, "width of GPO's position code (VSE∞)", low=2)
     gpo_hidden_dim: int = key(32, "width of GPO's GRU (VSE∞)", low=1)

@@ -29,7 +29,7 @@ def read_preset(name: str) -> dict[str, Any]:
     """
     from in2r.methods import find_method, method_names  # imports PyTorch, which a list of names does not need
 
-    if name not in presets() and "+" in name:
+    if "+" in name:
         return reduce(merge, map(read_preset, name.split("+")))
     if name in presets():
         return on_preset(read_yaml(_FOLDER / f"{name}.yaml"))

@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from typing import Any, Protocol
 
 import torch
@@ -73,7 +74,7 @@ class Trainer:
             truth = Truth(setup.noise, torch.as_tensor(setup.train.image_of_caption), self.device)
         self.word_coverage: dict[str, Any] | None = None
         train, dev = setup.training_data(), setup.split("dev")
-        words = None if checkpoints(folder.checkpoints) else self._word_vectors()
+        words = None if checkpoints(folder.checkpoints) else self._word_vectors
         self.state = RunState(*build_networks(setup, self.method, len(train.pairs), words))
         nets = self.state.nets
         settled = settle_features(self.config, nets.values(), train, dev, setup.texts(dev))
@@ -85,8 +86,9 @@ class Trainer:
         self._unchecked: list[tuple[str, int, Tensor]] = []
         self._tensorboard: TensorBoard | None = None
 
+    @cached_property
     def _word_vectors(self) -> WordVectors | None:
-        """Read the initial word vectors."""
+        """The initial word vectors; each round starts from them."""
         file = self.config.data.word_vectors
         if file is None or self.setup.vocabulary is None:
             return None
@@ -183,7 +185,7 @@ class Trainer:
             if not rounds or state.epoch in rounds:
                 self._divide()
             if state.epoch in rounds:
-                renew(state, self.setup, self.method, rounds.index(state.epoch), self._word_vectors())
+                renew(state, self.setup, self.method, rounds.index(state.epoch), self._word_vectors)
             self.divider.record(state.divisions, state.means)
             state.divided = True
         self.method.begin_epoch(state.nets, self.data, self._now())

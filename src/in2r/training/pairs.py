@@ -1,7 +1,7 @@
 """The training pairs as batches on the device."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -12,6 +12,7 @@ from in2r.data.text.tfidf import tfidf_vectors
 from in2r.data.text.vocabulary import PackedTokens
 from in2r.layers.pooling import masked_mean
 from in2r.methods import Batch, Net
+from in2r.methods.network import distinct
 from in2r.models.base import Items
 from in2r.models.encode import BATCH, encode_images, encode_texts
 from in2r.transfer import send
@@ -36,6 +37,8 @@ class TrainingData:
     """a batch holds each of its images once"""
     region_drop_exact: bool = False
     """exactly that share of an image's regions is left out"""
+    _tfidf: dict[int, Tensor] = field(default_factory=dict, compare=False, repr=False)
+    """of captions that are words: what `text_vectors` made, by its argument; seconds of work"""
 
     def batch(
         self,
@@ -58,8 +61,7 @@ class TrainingData:
         groups = (self.image_of_pair if image_of_pair is None else image_of_pair)[pairs]
         gathered, owner, first = groups, None, None
         if self.by_image:
-            gathered, owner = torch.unique(groups, return_inverse=True)
-            first = torch.empty_like(gathered).scatter_(0, owner.flip(0), torch.arange(len(pairs)).flip(0))
+            gathered, owner, first = distinct(groups)
             owner, first = send(owner, self.device), send(first, self.device)
         images, image_mask = self.images.gather(gathered, self.device)
         if generator is not None and self.region_drop > 0 and images.shape[1] > 1:
@@ -88,6 +90,11 @@ class TrainingData:
             net.count_encoded(len(own) + len(pairs))
         return images, texts
 
+    @property
+    def in_words(self) -> bool:
+        """Whether captions are words; else they are vectors."""
+        return isinstance(self.texts, PackedTokens)
+
     def same_words(self) -> Tensor | None:
         """Return (N,) int64, equal for captions of the same words; None where captions are vectors."""
         return self.texts.distinct() if isinstance(self.texts, PackedTokens) else None
@@ -102,7 +109,9 @@ class TrainingData:
     def text_vectors(self, dim: int) -> Tensor:
         """Return the captions as given, (N, d) float32 on the CPU; of words TF-IDF, reduced to at most `dim`."""
         if isinstance(self.texts, PackedTokens):
-            return tfidf_vectors(self.texts, dim)
+            if dim not in self._tfidf:
+                self._tfidf[dim] = tfidf_vectors(self.texts, dim)
+            return self._tfidf[dim]
         return self.texts.gather(torch.arange(len(self.texts)))[0][:, 0]
 
     def embed(self, net: Net, before: bool = False) -> tuple[Tensor, Tensor]:
