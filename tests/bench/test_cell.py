@@ -1,16 +1,18 @@
 """One cell: its settings with all places filled in, and the noise index that is drawn for it."""
 
+import json
 import shutil
 import signal
 import subprocess
 import sys
 from copy import deepcopy
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from in2r.bench.cell import Placement, placed_config
+from in2r.bench.cell import STOPPED, Placement, placed_config
 from in2r.bench.folder import GridFolder
 from in2r.bench.grid_file import expand
 from in2r.runs.settings import RunConfig
@@ -111,3 +113,33 @@ def test_a_cell_whose_runner_is_gone_is_asked_to_stop() -> None:
     with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
         process.communicate(b"{}\n")
     assert process.returncode == -signal.SIGTERM
+
+
+ASKED_INSIDE_COMPILED_CODE = """
+import os, signal, sys
+from in2r.bench import cell
+
+def train(*_):
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+        signal.pause()
+    except SystemExit:
+        raise ImportError("as compiled code says it")
+
+cell.train_and_test = train
+sys.exit(cell.main(sys.argv[1]))
+"""
+
+
+def test_a_cell_that_is_asked_to_stop_while_it_imports_has_not_failed(tmp_path: Path) -> None:
+    """Compiled code that is loaded meanwhile turns the exit into an ImportError."""
+    folder, [cell] = GridFolder(tmp_path), expand(grid()).cells
+    asked = {"cell": asdict(cell), "place": asdict(Placement()), "folds": 0}
+    command = [sys.executable, "-c", ASKED_INSIDE_COMPILED_CODE, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        process.stdin.write(f"{json.dumps(asked)}\n".encode())
+        process.stdin.flush()
+        process.wait()
+    assert process.returncode == STOPPED
+    assert not folder.failure_file(cell.name).exists()

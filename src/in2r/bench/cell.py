@@ -120,18 +120,30 @@ def main(path: str) -> int:
     """
     asked = json.loads(sys.stdin.readline())
     cell, place, folder = Cell(**asked["cell"]), Placement(**asked["place"]), GridFolder(path)
-    # asked to stop, the training saves its step first
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(STOPPED))
+    stop = _Stop()
+    signal.signal(signal.SIGTERM, stop)  # the training saves its step first
     Thread(target=_stop_without_runner, daemon=True).start()
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", stream=sys.stderr)
     logging.getLogger("in2r").setLevel(logging.INFO)
     try:
         train_and_test(folder, cell, place, asked["folds"])
     except Exception as error:  # whatever it is: it is noted, and the other cells are not concerned
+        if stop.asked:
+            return STOPPED
         traceback.print_exc()
         folder.write_failure(cell.name, _reason(error))
         return FAILED
     return 0
+
+
+class _Stop:
+    """Ends the process when it is asked to stop, and keeps that it was: compiled code may turn the exit into an error."""
+
+    asked = False
+
+    def __call__(self, *_: object) -> None:
+        self.asked = True
+        sys.exit(STOPPED)
 
 
 def _reason(error: Exception) -> str:
