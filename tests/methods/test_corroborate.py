@@ -157,10 +157,10 @@ def test_pairs_of_little_weight_are_left_out_unless_nothing_would_stay() -> None
 
 
 def test_rounds_fill_the_epochs() -> None:
-    assert method(rounds=3, round_epochs=8).restarts(36) == (0, 8, 16)
-    assert method(rounds=3, round_epochs=8).restarts(16) == (0, 8)
-    assert method(rounds=3, round_epochs=8).restarts(15) == (0,)  # no round of seven epochs
-    assert method(rounds=1).restarts(5) == (0,)
+    assert method(rounds=3, round_epochs=8).rounds(36) == (0, 8, 16)
+    assert method(rounds=3, round_epochs=8).rounds(16) == (0, 8)
+    assert method(rounds=3, round_epochs=8).rounds(15) == (0,)  # no round of seven epochs
+    assert method(rounds=1).rounds(5) == (0,)
 
 
 def test_an_oracle_trusts_every_pair_alike() -> None:

@@ -137,7 +137,7 @@ def main(path: str) -> int:
 
 
 class _Stop:
-    """Ends the process when it is asked to stop, and keeps that it was: compiled code may turn the exit into an error."""
+    """Ends the process when asked to, and keeps that it was asked: compiled code may turn the exit into an error."""
 
     asked = False
 

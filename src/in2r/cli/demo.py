@@ -30,7 +30,7 @@ WORST = 10
 PLAIN, OURS = "plain training", "corroborate"
 LEGEND = {
     PLAIN: "as if every pair belonged together",
-    OURS: "warm-up on all pairs, then two rounds from fresh weights; clean: share it trusts",
+    OURS: "warm-up on all pairs, then two rounds of judging and training; clean: share it trusts",
 }
 DEMO = (
     # small enough for minutes on a CPU, where a second thread costs the small GRU more than it gives

@@ -141,7 +141,7 @@ class TrainingPairs(Protocol):
 
         Args:
             net: a network with one vector per item.
-            before: by what it was when the last round ended.
+            before: by what it was when the present round began.
 
         Returns:
             (images, D) and (N, D) unit norm, on the device.
@@ -265,12 +265,13 @@ class Method(ABC):
         """Return the division in which all of `pairs` count as clean: an oracle run trains on it."""
         return whole(pairs, total)
 
-    def restarts(self, epochs: int) -> tuple[int, ...]:
+    def rounds(self, epochs: int) -> tuple[int, ...]:
         """Return the epochs of the main phase, of `epochs` in all, before which a round begins.
 
-        Before each of them, first the method divides the pairs, and between them the division stays. Then each network
-        keeps its backbone as `Net.before`, gets fresh weights, drawn from the seed, and a fresh optimiser. What it
-        keeps as `own` stays. None: one round, from the warm-up's weights, with a division in each epoch.
+        Before each of them the method divides the pairs, and between them the division stays. Then each network keeps
+        its backbone as `Net.before`. For the first round it gets fresh weights, drawn from the seed, and a fresh
+        optimiser: the warm-up has learnt from all pairs. Later rounds go on from the weights that they find. What a
+        network keeps as `own` stays. None: one round, from the warm-up's weights, with a division in each epoch.
         """
         return ()
 

@@ -47,7 +47,7 @@ class CorroborateConfig(MethodConfig):
     warmup_temperature: float = key(0.05, "τ of the warm-up's loss", above=0)
     rounds: int = key(
         2,
-        "rounds of training from fresh weights, if there are epochs enough; the last one has all that are left",
+        "rounds of judging and training, if there are epochs enough; the last one has all that are left",
         low=1,
     )
     round_epochs: int = key(8, "epochs of each round but the last", low=1)
@@ -73,7 +73,10 @@ class CorroborateConfig(MethodConfig):
     )
     anchor: bool = key(True, "each round trusts that share of the pairs; false: what its own two Gaussians say")
     distillation: float = key(
-        0.5, "share of the target that is what the last round's networks say, from the second round on", low=0, high=1
+        0.5,
+        "share of the target that is what the networks said when the round began, from the second round on",
+        low=0,
+        high=1,
     )
     least_weight: float = key(0.1, "pairs that are trusted less are left out", low=0, high=1)
     rematch: bool = key(
@@ -120,9 +123,9 @@ class Corroborate(Method):
         c = self.config
         return c.warmup_epochs, SceWarmup(c.warmup_temperature, c.ce_weight, c.rce_weight, c.epsilon)
 
-    # --- phase 2: rounds from fresh weights; before each the pairs are judged anew
+    # --- phase 2: rounds, the first of them from fresh weights; before each the pairs are judged anew
 
-    def restarts(self, epochs: int) -> tuple[int, ...]:
+    def rounds(self, epochs: int) -> tuple[int, ...]:
         """Return the first epoch of each round; none that would be shorter than `round_epochs` follows the first."""
         c = self.config
         later = range(c.round_epochs, c.rounds * c.round_epochs, c.round_epochs)
@@ -241,10 +244,10 @@ class Corroborate(Method):
         division = super().trust(pairs, total)
         return replace(division, columns={**division.columns, "weight": torch.ones(total)})
 
-    # --- a round: soft targets, from the second one on half of them from the networks of the round before
+    # --- a round: soft targets, from the second one on half of them by the networks as the round found them
 
     def begin_epoch(self, nets: Mapping[str, Net], data: TrainingPairs, now: Now) -> None:
-        """Embed the training set by the last round's networks, where a resumed run has not done so in `divide`."""
+        """Embed the training set by the networks as the round found them, where `divide` of this process has not."""
         index = self._round(now)
         if index == 0 or not self.config.distillation:
             self._teachers = index, []
@@ -252,7 +255,7 @@ class Corroborate(Method):
             self._teachers = index, [data.embed(net, before=True) for net in nets.values()]
 
     def _round(self, now: Now) -> int:
-        return sum(start <= now.epoch for start in self.restarts(now.epochs)) - 1
+        return sum(start <= now.epoch for start in self.rounds(now.epochs)) - 1
 
     def steps(self, net: Net, peer: Net, batches: Mapping[str, Batch], now: Now) -> Iterator[Step]:
         """-½ [mean_t q_t · log p(· | t) + mean_i q_i · log p(· | i)] of one batch, the means weighted by trust."""
@@ -272,7 +275,7 @@ class Corroborate(Method):
         yield Step({"contrast": contrast, "total": contrast}, notes={"weight": w.mean()})
 
     def _taught(self, images: Tensor, pairs: Tensor) -> Tensor:
-        """Return the last round's similarities (n, m), the mean of its networks'."""
+        """Return the similarities (n, m) by the networks as the round found them, their mean."""
         return torch.stack([v[images] @ u[pairs].T for v, u in self._teachers[1]]).mean(0)
 
 

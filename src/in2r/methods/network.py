@@ -101,7 +101,7 @@ class Net(nn.Module):
     Attributes:
         backbone: encoders and similarity; the part that is exported.
         own: what the method keeps beside it, such as heads, a memory, or buffers per pair; saved, never exported.
-        before: the backbone as it was when the last round ended, frozen; None where there was no round yet.
+        before: the backbone as it was when the present round began, frozen; None where no round has begun.
         cost: what its training has cost in this epoch.
     """
 

@@ -147,7 +147,7 @@ class Trainer:
     def rounds(self) -> tuple[int, ...]:
         """Return the epochs of the run before which a round begins."""
         warmup = self.method.warmup()[0]
-        return tuple(warmup + epoch for epoch in self.method.restarts(self.config.train.epochs - warmup))
+        return tuple(warmup + epoch for epoch in self.method.rounds(self.config.train.epochs - warmup))
 
     @property
     def in_warmup(self) -> bool:
@@ -177,7 +177,7 @@ class Trainer:
                 group["lr"] = rate * own.get(which, 1.0)
 
     def _begin(self) -> None:
-        """Before an epoch of the main phase, divide the pairs; at a round's first epoch, take fresh weights."""
+        """Before an epoch of the main phase, divide the pairs; before the first round, take fresh weights."""
         state, rounds = self.state, self.rounds
         if self.in_warmup:
             return
@@ -185,7 +185,10 @@ class Trainer:
             if not rounds or state.epoch in rounds:
                 self._divide()
             if state.epoch in rounds:
-                renew(state, self.setup, self.method, rounds.index(state.epoch), self._word_vectors)
+                for net in state.nets.values():
+                    net.keep_before()
+                if state.epoch == rounds[0]:
+                    renew(state, self.setup, self.method, self._word_vectors)
             self.divider.record(state.divisions, state.means)
             state.divided = True
         self.method.begin_epoch(state.nets, self.data, self._now())

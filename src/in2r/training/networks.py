@@ -51,21 +51,19 @@ def build_networks(
     return nets, {name: make_optimizers(net, method.optimizers(), train) for name, net in nets.items()}
 
 
-def renew(state: RunState, setup: Setup, method: Method, index: int, vectors: WordVectors | None) -> None:
-    """Begin a round: keep each backbone as `Net.before`, give it fresh weights and a fresh optimiser.
+def renew(state: RunState, setup: Setup, method: Method, vectors: WordVectors | None) -> None:
+    """Give each backbone fresh weights, drawn from seed and name, and a fresh optimiser.
 
     Args:
         state: networks and optimisers.
         setup: the opened data, with the settings.
         method: says which optimisers there are.
-        index: of the round, from 0; the weights depend on it, on seed and name.
         vectors: initial word vectors.
     """
     train = setup.config.train
     with _own_draws(setup.device):
         for name, net in state.nets.items():
-            net.keep_before()
-            fresh = _backbone(setup, vectors, _weights_of(name, train), "round", index)
+            fresh = _backbone(setup, vectors, _weights_of(name, train), "after the warm-up")
             net.backbone.load_state_dict(fresh.state_dict())
             state.optimizers[name] = make_optimizers(net, method.optimizers(), train)
 

@@ -119,7 +119,7 @@ class TrainingData:
 
         Args:
             net: a network with one vector per item.
-            before: by what it was when the last round ended.
+            before: by what it was when the present round began.
         """
         backbone = net.before if before and net.before is not None else net.backbone
         images = encode_images(backbone, self.images, self.device)
