@@ -146,8 +146,13 @@ def test_the_methods_name_chooses_its_section() -> None:
 
 @pytest.mark.parametrize("name", presets())
 def test_every_preset_loads_and_survives_its_own_file(name: str) -> None:
-    config = load_config(name)
+    config = load_config(f"in2r+{name}" if name.startswith("recipe/") else name)
     assert resolve(to_dict(config)) == config
+
+
+def test_a_recipe_alone_names_no_method() -> None:
+    with pytest.raises(InputError, match=r"^recipe/softmax: names no method; put it after one, .*\+recipe/softmax$"):
+        load_config("recipe/softmax")
 
 
 PRINTED = {

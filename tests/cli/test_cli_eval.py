@@ -206,7 +206,7 @@ def test_a_noise_rate_is_said_with_what_it_is_worth() -> None:
     ]
     not_known = (
         "noise rate: not known: the losses do not show a group of mismatched pairs (there are few of them, or the "
-        "model cannot tell them apart)"
+        "model cannot tell them apart, or has learnt them by heart)"
     )
     [weak] = score.doubts(summary((None, None), (1, 1), 179, None))  # 40 + a quarter of 560 is 180
     assert weak.startswith("WEAK MODEL: dev rSum 179.0 (by chance 40.0, at most 600)")

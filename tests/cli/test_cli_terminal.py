@@ -252,6 +252,7 @@ PLAN = Plan(
     memory_bytes=2**20,
     step_bytes=2**30,
     computes="cpu, float32",
+    round_epochs=(),
     features=Residency("mapped", "file", 2**20, None),
     disk_bytes=2**20,
     free_disk_bytes=2**30,
@@ -272,8 +273,16 @@ def test_the_plan_says_what_applies(changes: dict[str, Any], method: str, epochs
     terminal.plan(replace(PLAN, **changes))
     said = {line.split()[0]: " ".join(line.split()[1:]) for line in printed.getvalue().splitlines() if line.strip()}
     assert (said["method"], said["epochs"], said["device"]) == (method, epochs, "cpu, float32")
+    assert "rounds" not in said
     assert said["memory"] == "1 MiB for weights, optimisers, memory banks; 1.0 GiB more in a step"
     assert said["disk"] == "at most 1 MiB (1.0 GiB free)"
+
+
+def test_the_plan_of_a_method_with_rounds_says_where_dev_rsum_will_fall() -> None:
+    terminal, printed = make_terminal()
+    terminal.plan(replace(PLAN, round_epochs=(8, 20)))
+    line = next(line for line in printed.getvalue().splitlines() if "rounds" in line)
+    assert " ".join(line.split()) == "rounds of 8 and 20 epochs after the warm-up; fresh weights in the first"
 
 
 @pytest.mark.parametrize(

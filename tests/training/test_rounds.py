@@ -108,6 +108,7 @@ def test_within_a_round_weights_optimiser_and_division_go_on(watched: Watching) 
 
 def test_each_epoch_of_a_round_has_the_figures_of_its_division(watched: Watching) -> None:
     records = watched.folder.records()
+    assert [record.get("round") for record in records] == [None, 1, 1, 2, 2]
     assert "clean_fraction_A" not in records[0]
     for one, other in ((1, 2), (3, 4)):
         assert records[one]["clean_fraction_A"] == records[other]["clean_fraction_A"]

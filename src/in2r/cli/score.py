@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
     if args.top:
         console.print(worst_pairs(file, args.top))
     vague = ["a caption that is right but fits many images comes early too: look at pairs before you drop them"]
-    lines = [*noise_rate(summary), *vague[: args.top], f"all pairs: {file}"]
+    lines = [*noise_rate(summary), *vague[: args.top], f"all training pairs: {file}"]
     for line in lines + reservations(summary["protocol"]):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
     return 0
@@ -93,7 +93,7 @@ def noise_rate(summary: dict[str, Any]) -> list[str]:
     if rate["mean"] is None:
         lines = [
             "noise rate: not known: the losses do not show a group of mismatched pairs (there are few of them, or the "
-            "model cannot tell them apart)"
+            "model cannot tell them apart, or has learnt them by heart)"
         ]
     else:
         shown = ", ".join(

@@ -70,6 +70,9 @@ class Terminal:
         table.add_row(
             "epochs", f"{plan.epochs}{phases}, of up to {plan.steps_per_epoch:,} steps on {plan.pairs:,} pairs"
         )
+        if plan.round_epochs:
+            rounds = " and ".join(map(str, plan.round_epochs))
+            table.add_row("rounds", f"of {rounds} epochs after the warm-up; fresh weights in the first")
         table.add_row(
             "dev rSum",
             f"six recalls on {plan.dev_images:,} images; by chance {plan.dev_rsum_by_chance:.1f}, at most 600",
@@ -119,7 +122,8 @@ class Terminal:
         rsum = record["dev"]["ensemble"]["rsum"]
         shares = [_clean(record, name) for name in "AB" if f"clean_fraction_{name}" in record]
         one_group = bool(shares) and set(shares) == {"all"}
-        parts = [f"epoch {record['epoch']:>3}/{self._epochs}  {record['phase']:<8} dev rSum {rsum:6.1f}"]
+        phase = f"round {record['round']}" if "round" in record else record["phase"]
+        parts = [f"epoch {record['epoch']:>3}/{self._epochs}  {phase:<8} dev rSum {rsum:6.1f}"]
         if one_group:
             parts.append("no group of mismatched pairs")
         elif shares:

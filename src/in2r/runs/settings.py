@@ -203,7 +203,10 @@ def _source(source: str | Path | None) -> dict[str, Any]:
     if source is None:
         return {}
     if not Path(source).is_file():
-        return read_preset(str(source))
+        settings = read_preset(str(source))
+        if "name" not in settings.get("method", {}):
+            raise InputError(f"{source}: names no method; put it after one, such as corroborate+{source}")
+        return settings
     values = read_yaml(source)
     try:
         return on_preset(values)

@@ -149,6 +149,11 @@ class Trainer:
         warmup = self.method.warmup()[0]
         return tuple(warmup + epoch for epoch in self.method.rounds(self.config.train.epochs - warmup))
 
+    def _round(self) -> dict[str, int]:
+        """Return the number of the present round, from 1, as the record has it; nothing where there is none."""
+        begun = sum(start <= self.state.epoch for start in self.rounds)
+        return {"round": begun} if begun else {}
+
     @property
     def in_warmup(self) -> bool:
         """Say whether the present epoch is one of the warm-up."""
@@ -285,6 +290,7 @@ class Trainer:
         record: dict[str, Any] = {
             "epoch": state.epoch + 1,
             "phase": self.phase,
+            **self._round(),
             "learning_rate": self._rate(len(orders["A"]) - 1, len(orders["A"])),
             "steps": {name: len(order) for name, order in orders.items()},
             "left_out": {name: order.left_out for name, order in orders.items()},

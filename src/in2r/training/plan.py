@@ -4,6 +4,7 @@ import logging
 import math
 import shutil
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,8 @@ class Plan:
     """the rSum of a random order on dev, out of 600"""
     epochs: int
     warmup_epochs: int
+    round_epochs: tuple[int, ...]
+    """epochs of each round, of a method that has rounds"""
     steps_per_epoch: int
     """iterations of all networks in an epoch on all pairs"""
     memory_bytes: int
@@ -69,6 +72,7 @@ def make_plan(trainer: Trainer) -> Plan:
         dev_rsum_by_chance=chance_recalls(trainer.dev.image_of_caption, len(trainer.dev.images))["rsum"],
         epochs=config.train.epochs,
         warmup_epochs=min(trainer.method.warmup()[0], config.train.epochs),
+        round_epochs=tuple(end - start for start, end in pairwise((*trainer.rounds, config.train.epochs)) if start < end),
         steps_per_epoch=math.ceil(units / config.train.batch_size) * len(nets),
         memory_bytes=held + 3 * weights,
         step_bytes=working_bytes(config, trainer.data, weight_bytes=0),
