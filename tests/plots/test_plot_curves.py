@@ -98,7 +98,7 @@ def test_nothing_covers_anything_with_every_panel(tmp_path: Path) -> None:
         draw_curves(figure, [run], ["mine"])
         figure.draw_without_rendering()
         boxes = [axes.get_tightbbox() for axes in figure.axes]
-        assert len(boxes) == 18
+        assert len(boxes) == 1 + len(QUANTITIES)
         assert all(box is not None and box.x1 <= figure.bbox.x1 for box in boxes)
         boxes.append(figure.legends[0].get_window_extent())
         assert [pair for pair in combinations(boxes, 2) if Bbox.intersection(*pair) is not None] == []

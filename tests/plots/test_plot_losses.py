@@ -11,7 +11,8 @@ from plot_records import epoch, log, mixture
 from in2r.errors import InputError
 from in2r.plots.losses import components, draw_losses
 
-TWO = log(epoch(1, "warm-up"), epoch(2, mixture={"A": mixture(), "B": {}}), epoch(3, mixture={"A": mixture()}))
+LATER = mixture(means=[0.2, 0.8])
+TWO = log(epoch(1, "warm-up"), epoch(2, mixture={"A": mixture(), "B": {}}), epoch(3, mixture={"A": LATER}))
 
 
 def drawn(*args: object, **options: object) -> Figure:
@@ -63,6 +64,13 @@ def test_every_epoch_with_a_partition_has_a_panel() -> None:
     assert "caption-level noise 0.4" in figure.get_supxlabel().replace("\n", " ")
 
 
+def test_the_epochs_of_a_round_have_one_panel() -> None:
+    fits = [mixture(), mixture(), LATER, LATER, LATER]
+    run = log(*(epoch(number, mixture={"A": fit}) for number, fit in enumerate(fits, start=7)))
+    assert [axes.get_title("left") for axes in drawn(run).axes] == ["epochs 7 to 8", "epochs 9 to 11"]
+    assert [axes.get_title("left") for axes in drawn(run, "A", 10).axes] == ["epoch 10"]
+
+
 def test_without_known_truth_all_pairs_are_one_histogram() -> None:
     figure = drawn(log(epoch(1, mixture={"A": mixture(clean_counts=...)}), noise=None))
     assert len(figure.axes[0].patches) == 2
@@ -110,7 +118,8 @@ def test_an_epoch_without_partition_is_refused() -> None:
 
 def test_forty_epochs_fit() -> None:
     figure = Figure()
-    draw_losses(figure, log(*(epoch(number, mixture={"A": mixture()}) for number in range(6, 46))))
+    fits = {number: mixture(means=[0.2, 0.7 + number / 1000]) for number in range(6, 46)}
+    draw_losses(figure, log(*(epoch(number, mixture={"A": fit}) for number, fit in fits.items())))
     assert len(figure.axes) == 40
     assert figure.get_size_inches()[0] == pytest.approx(7.2)
     assert [axes.get_xlabel() for axes in figure.axes].count("per-sample loss (sce)") == 5

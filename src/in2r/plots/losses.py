@@ -1,5 +1,7 @@
 """The losses by which a network tells clean from noisy pairs, with the mixture that was fitted to them."""
 
+from collections.abc import Mapping
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,7 +27,7 @@ def draw_losses(figure: "Figure", log: RunLog, network: str = "A", epoch: int | 
         figure: an empty one, from `style.canvas`.
         log: the run.
         network: A or B; its judgement trains its peer.
-        epoch: this one alone, counted from 1; None = one panel for each epoch with a partition.
+        epoch: this one alone, counted from 1; None = one panel for each judgement: an epoch, or a round.
 
     Raises:
         InputError: the log holds no mixture, or none of that epoch.
@@ -35,14 +37,15 @@ def draw_losses(figure: "Figure", log: RunLog, network: str = "A", epoch: int | 
         if epoch not in fits:
             raise InputError(f"{log.name}: no partition in epoch {epoch}; there is one in {_ranges(list(fits))}")
         fits = {epoch: fits[epoch]}
-    columns = 4 if len(fits) <= 16 else 5
-    drawn = [fit for fit in fits.values() if fit]
+    shown = {_ranges(epochs): fits[epochs[0]] for epochs in _judged_alike(fits)}
+    columns = 4 if len(shown) <= 16 else 5
+    drawn = [fit for fit in shown.values() if fit]
     losses = list(dict.fromkeys(fit["loss"] for fit in drawn))
     one_loss = len(losses) < 2  # losses of two kinds have no common scale
-    height = 2.6 if len(fits) == 1 else 1.25 if one_loss else 1.6
-    axes = style.panels(figure, len(fits), columns, height, sharex=one_loss, sharey=True)
-    for panel, (number, fit) in zip(axes, fits.items(), strict=True):
-        _panel(panel, f"epoch {number}", fit)
+    height = 2.6 if len(shown) == 1 else 1.25 if one_loss else 1.6
+    axes = style.panels(figure, len(shown), columns, height, sharex=one_loss, sharey=True)
+    for panel, (title, fit) in zip(axes, shown.items(), strict=True):
+        _panel(panel, title, fit)
     if not drawn:
         raise InputError(f"{log.name}: all losses of network {network} were equal; there is nothing to draw")
     figure.supylabel("share of the pairs (%)", fontsize=8)
@@ -50,7 +53,7 @@ def draw_losses(figure: "Figure", log: RunLog, network: str = "A", epoch: int | 
         for panel in style.last_row(axes, columns):
             panel.set_xlabel(f"per-sample loss ({losses[0]})")
     else:
-        for panel, fit in zip(axes, fits.values(), strict=True):
+        for panel, fit in zip(axes, shown.values(), strict=True):
             panel.set_xlabel(f"loss ({fit['loss']})" if fit else "")
     style.legend(figure, _handles(drawn), 3)
     what = f"{sum(drawn[0]['counts']):,} pairs."
@@ -70,6 +73,11 @@ def _fits(log: RunLog, network: str) -> dict[int, dict[str, Any]]:
             "method without a partition, an oracle run), or the run was trained with an older in2r"
         )
     return fits
+
+
+def _judged_alike(fits: Mapping[int, dict[str, Any]]) -> list[list[int]]:
+    """Return the epochs of each judgement: it stays from epoch to epoch in a round."""
+    return [[number for number, _ in alike] for _, alike in groupby(fits.items(), key=lambda entry: entry[1])]
 
 
 def _panel(axes: "Axes", title: str, fit: dict[str, Any]) -> None:

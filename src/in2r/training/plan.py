@@ -72,7 +72,9 @@ def make_plan(trainer: Trainer) -> Plan:
         dev_rsum_by_chance=chance_recalls(trainer.dev.image_of_caption, len(trainer.dev.images))["rsum"],
         epochs=config.train.epochs,
         warmup_epochs=min(trainer.method.warmup()[0], config.train.epochs),
-        round_epochs=tuple(end - start for start, end in pairwise((*trainer.rounds, config.train.epochs)) if start < end),
+        round_epochs=tuple(
+            end - start for start, end in pairwise((*trainer.rounds, config.train.epochs)) if start < end
+        ),
         steps_per_epoch=math.ceil(units / config.train.batch_size) * len(nets),
         memory_bytes=held + 3 * weights,
         step_bytes=working_bytes(config, trainer.data, weight_bytes=0),
