@@ -14,11 +14,15 @@ from pathlib import Path
 
 import numpy as np
 
+from in2r.data.sources import open_data
+from in2r.errors import InputError
+from in2r.files import csv_lines
+
 PER_IMAGE = 5
 
 
-def main() -> int:
-    """Write the folder."""
+def asked_for() -> argparse.Namespace:
+    """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("source", type=Path, help="folder in the precomp layout, five captions per image")
     parser.add_argument("out", type=Path, help="folder to be made")
@@ -28,30 +32,62 @@ def main() -> int:
     parser.add_argument("--ratio", type=float, required=True, help="share of wrong captions")
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
+    if not 0 <= asked.ratio <= 1:
+        parser.error(f"--ratio must be in [0, 1], got {asked.ratio}")
+    if asked.images < 2 or asked.seed < 0:
+        parser.error(f"--images must be at least 2 and --seed at least 0, got {asked.images} and {asked.seed}")
+    if asked.out.exists():
+        parser.error(f"{asked.out} is there already")
+    return asked
+
+
+def make(asked: argparse.Namespace) -> str:
+    """Write the folder, and say what is in it.
+
+    Raises:
+        InputError: the source cannot be read, or does not hold what is asked for.
+    """
     draws = np.random.default_rng(asked.seed)
-    images = np.load(asked.source / "train_ims.npy", mmap_mode="r")
-    vectors = np.load(asked.source / f"train_{asked.vectors}.npy")
-    texts = (asked.source / "train_caps.txt").read_text(encoding="utf-8").splitlines()
-    order = draws.permutation(len(vectors) // PER_IMAGE)
+    train = open_data(asked.source, caption_vectors=asked.vectors).split("train")
+    count, texts, vectors = len(train.images), train.captions, train.caption_vectors
+    if texts is None or vectors is None or not np.array_equal(np.bincount(train.image_of_caption), [PER_IMAGE] * count):
+        raise InputError(f"{asked.source}: train needs {PER_IMAGE} captions for each image, as texts and as vectors")
+    if asked.images > count:
+        raise InputError(f"{asked.source}: train has {count} images, of which --images {asked.images} are to be kept")
+    order = draws.permutation(count)
     kept, absent = np.sort(order[: asked.images]), order[asked.images :]
     chosen = (PER_IMAGE * kept[:, None] + np.arange(asked.captions)).ravel()
     others = draws.permutation((PER_IMAGE * absent[:, None] + np.arange(PER_IMAGE)).ravel())
     wrong = draws.permutation(len(chosen))[: round(asked.ratio * len(chosen))]
     if len(wrong) > len(others):
-        parser.error(f"{len(wrong)} wrong captions, but images that are left out have {len(others)}")
+        raise InputError(f"{len(wrong)} wrong captions, but images that are left out have {len(others)}")
     chosen[wrong] = others[: len(wrong)]
-    asked.out.mkdir(parents=True)
-    np.save(asked.out / "train_ims.npy", images[kept])
-    np.save(asked.out / f"train_{asked.vectors}.npy", vectors[chosen])
+    half = asked.out.with_name(f".{asked.out.name}.new")  # it gets its name when it is whole
+    shutil.rmtree(half, ignore_errors=True)
+    half.mkdir(parents=True)
+    np.save(half / "train_ims.npy", train.images.array[train.images.rows[kept]])
+    np.save(half / f"train_{asked.vectors}.npy", vectors.array[vectors.rows[chosen]].reshape(len(chosen), -1))
     if asked.captions == PER_IMAGE:
-        lines, name = [f"{texts[row]}\n" for row in chosen], "train_caps.txt"
+        lines, name = (f"{texts[row]}\n" for row in chosen), "train_caps.txt"
     else:  # the layout's form for one caption per image: the image's id, tab, caption
-        lines, name = [f"{image}\t{texts[row]}\n" for image, row in enumerate(chosen)], "train_caps.tsv"
-    (asked.out / name).write_text("".join(lines), encoding="utf-8")
+        rows = [(str(image), texts[row]) for image, row in enumerate(chosen)]
+        lines, name = csv_lines(rows[0], rows[1:], delimiter="\t"), "train_caps.tsv"
+    (half / name).write_text("".join(lines), encoding="utf-8", newline="")
     for split in ("dev", "test"):
         for name in ("ims.npy", f"{asked.vectors}.npy", "caps.txt"):
-            shutil.copy(asked.source / f"{split}_{name}", asked.out)
-    print(f"{asked.out}: {len(kept)} images, {len(chosen)} captions, {len(wrong)} of them wrong")
+            shutil.copy(asked.source / f"{split}_{name}", half)
+    half.rename(asked.out)
+    return f"{asked.out}: {len(kept)} images, {len(chosen)} captions, {len(wrong)} of them wrong"
+
+
+def main() -> int:
+    """Make the folder, or say in a line why not."""
+    asked = asked_for()
+    try:
+        print(make(asked))
+    except (InputError, OSError) as error:
+        print(f"{Path(__file__).name}: {error}", file=sys.stderr)
+        return 2
     return 0
 
 

@@ -160,16 +160,17 @@ def test_prototypes_are_compared_with_the_query_itself(tmp_path):
     assert "expected a run of in2r with injected noise" in done.stderr
 
 
+@pytest.mark.parametrize("stored", [1, 5])
 @pytest.mark.parametrize("captions", [1, 5])
-def test_a_web_like_set_has_wrong_captions_of_absent_images(tmp_path, captions):
+def test_a_web_like_set_has_wrong_captions_of_absent_images(tmp_path, captions, stored):
     """Image k is k in all its values, and so are its captions' vectors: a wrong caption's number is no image's."""
     source, out = tmp_path / "source", tmp_path / "out"
     source.mkdir()
     for split, images in (("train", 20), ("dev", 3), ("test", 3)):
         numbers = np.arange(images, dtype=np.float32)
-        np.save(source / f"{split}_ims.npy", np.tile(numbers[:, None, None], (1, 2, 3)))
+        np.save(source / f"{split}_ims.npy", np.tile(numbers.repeat(stored)[:, None, None], (1, 2, 3)))
         np.save(source / f"{split}_vecs.npy", np.tile(numbers.repeat(5)[:, None], (1, 4)))
-        (source / f"{split}_caps.txt").write_text("".join(f"caption {k}\n" for k in range(5 * images)))
+        (source / f"{split}_caps.txt").write_text("".join(f'{k} a "word",\ttab\u2028\n' for k in range(5 * images)))
     asked = ["--vectors", "vecs", "--images", "8", "--captions", str(captions), "--ratio", "0.5"]
     done = call(sys.executable, FOLDER / "weblike.py", source, out, *asked)
     assert done.returncode == 0, done.stderr
@@ -181,6 +182,7 @@ def test_a_web_like_set_has_wrong_captions_of_absent_images(tmp_path, captions):
     assert not set(vectors[wrong]) & set(images)
     split = open_data(out, caption_vectors="vecs").split("train")
     assert split.image_of_caption.tolist() == np.arange(8).repeat(captions).tolist()
+    assert [int(text.split()[0]) // 5 for text in split.captions] == vectors.tolist()
 
 
 def test_a_web_like_set_that_asks_for_too_much_is_refused(tmp_path):
@@ -193,3 +195,13 @@ def test_a_web_like_set_that_asks_for_too_much_is_refused(tmp_path):
     assert done.returncode == 2
     assert "8 wrong captions, but images that are left out have 5" in done.stderr
     assert not (tmp_path / "out").exists()
+    for more, said in (
+        (["--ratio", "nan"], "--ratio must be in [0, 1]"),
+        (["--images", "0"], "--images must be at least 2"),
+        (["--images", "9"], "train has 4 images, of which --images 9 are to be kept"),
+        (["--vectors", "none"], "train_none.npy"),
+    ):
+        done = call(sys.executable, FOLDER / "weblike.py", tmp_path, tmp_path / "out", *asked, *more)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert said in done.stderr
+        assert "Traceback" not in done.stderr

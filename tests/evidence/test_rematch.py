@@ -143,7 +143,7 @@ def test_wrong_arguments_are_named():
         best_other_image(v, u, queries, given[:6], vectors, image_of_text, trusted)
     with pytest.raises(ValueError, match=r"trusted must be torch\.bool"):
         best_other_image(v, u, queries, given, vectors, image_of_text, trusted.float())
-    with pytest.raises(ValueError, match="top must be positive, got 0"):
+    with pytest.raises(ValueError, match="top must be a whole number of at least 1, got 0"):
         best_other_image(v, u, queries, given, vectors, image_of_text, trusted, top=0)
 
 

@@ -152,8 +152,10 @@ def test_pairs_of_little_weight_are_left_out_unless_nothing_would_stay() -> None
     for net in planted.nets.values():
         net.own.share.fill_(0.01)
     scarce = divided(planted, method(least_weight=1.0, rematch=False), epoch=8)
-    assert float(scarce.columns["weight"].max()) < 1
+    assert float(scarce.columns["clean_prob"].max()) < 1
     assert (scarce.sets == 0).all()
+    assert (scarce.columns["weight"] == 1).all()
+    assert torch.equal(scarce.images, planted.image_of_pair)
 
 
 def test_rounds_fill_the_epochs() -> None:

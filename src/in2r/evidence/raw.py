@@ -9,7 +9,16 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from in2r.evidence.vectors import BLOCK_BYTES, blocks, centred, check_index, check_matrix, check_positive, check_rows
+from in2r.evidence.vectors import (
+    BLOCK_BYTES,
+    blocks,
+    centred,
+    check_index,
+    check_matrix,
+    check_positive,
+    check_weights,
+    check_whole,
+)
 from in2r.transfer import full_precision
 
 COPIES = 4
@@ -59,7 +68,7 @@ def own_caption_evidence(
     check_positive(temperature=temperature, floor=floor, block_bytes=block_bytes)
     check_matrix("texts", texts)
     check_index("image_of_text", image_of_text, len(texts))
-    check_rows("prob", prob, len(texts))
+    check_weights("prob", prob, len(texts))
     # In order of their images, the captions of an image follow each other: a block of rows meets one range of columns.
     image, order = image_of_text.sort(stable=True)
     x = centred(texts)
@@ -113,11 +122,12 @@ def neighbor_evidence(
     Raises:
         ValueError: if a shape does not fit or a value is out of range.
     """
-    check_positive(temperature=temperature, floor=floor, neighbors=neighbors, block_bytes=block_bytes)
+    check_positive(temperature=temperature, floor=floor, block_bytes=block_bytes)
+    check_whole(neighbors=neighbors)
     check_matrix("images", images)
     check_matrix("texts", texts)
     check_index("image_of_text", image_of_text, len(texts), len(images))
-    check_rows("prob", prob, len(texts))
+    check_weights("prob", prob, len(texts))
     if placed is not None:
         check_index("placed", placed, len(texts), len(texts))
     x = centred(texts)

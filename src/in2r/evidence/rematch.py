@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from in2r.evidence.vectors import BLOCK_BYTES, blocks, centred, check_index, check_matrix, check_positive
+from in2r.evidence.vectors import BLOCK_BYTES, blocks, centred, check_index, check_matrix, check_positive, check_whole
 from in2r.transfer import at_least_float32, full_precision
 
 COPIES = 5
@@ -41,7 +41,7 @@ def best_other_image(
         image_of_text: (N,) int64 in [0, n), the given image of each caption.
         trusted: (N,) bool, whether that one is believed.
         temperature: tau > 0.
-        raw_weight: weight of the raw evidence; 0 leaves it out.
+        raw_weight: weight of the raw evidence, >= 0; 0 leaves it out.
         floor: in [-1, 1], R of an image without a trusted caption, and the least of all.
         top: images per caption, >= 1.
         block_bytes: memory beside a centred copy of the vectors and the result, unless one query needs more.
@@ -53,7 +53,10 @@ def best_other_image(
     Raises:
         ValueError: if a shape does not fit or a value is out of range.
     """
-    check_positive(temperature=temperature, top=top, block_bytes=block_bytes)
+    check_positive(temperature=temperature, block_bytes=block_bytes)
+    check_whole(top=top)
+    if not (-1 <= floor <= 1 and 0 <= raw_weight < torch.inf):
+        raise ValueError(f"floor must be in [-1, 1] and raw_weight at least 0, got {floor} and {raw_weight}")
     _check(images, texts, queries, given, vectors, image_of_text, trusted)
     count = len(images[0])
     v = [at_least_float32(side) for side in images]

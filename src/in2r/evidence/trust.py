@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from in2r.evidence.vectors import check_whole
 from in2r.partition import TwoGaussians, fit_two_gaussians
 from in2r.partition.mixture import EQUAL_LOSSES
 from in2r.transfer import at_least_float32
@@ -70,7 +71,7 @@ def mixture_posterior(scores: Tensor, max_iter: int = 100, tol: float = 1e-3, re
 
     Args:
         scores: (N,), finite.
-        max_iter: iterations of the fit at most.
+        max_iter: iterations of the fit at most, >= 1.
         tol: bound on the gain in mean log-likelihood at which the fit stops.
         reg_covar: added to the variances, in units of the scores' range squared.
 
@@ -80,6 +81,7 @@ def mixture_posterior(scores: Tensor, max_iter: int = 100, tol: float = 1e-3, re
     Raises:
         ValueError: if `scores` is not one-dimensional, or names the first one that is not finite.
     """
+    check_whole(max_iter=max_iter)
     values = _checked(scores)
     fitted = fit_two_gaussians(-values, max_iter, tol, reg_covar)
     odds = _log_odds(fitted, values)
@@ -129,8 +131,13 @@ def matching_share(scores: Tensor, mismatched: Tensor, trusted: Tensor) -> float
         the scores do not tell right from wrong.
 
     Raises:
-        ValueError: for scores as in `mixture_posterior`.
+        ValueError: for scores as in `mixture_posterior`, and if a shape or type does not fit.
     """
+    if trusted.shape != scores.shape or trusted.dtype != torch.bool:
+        found = f"{trusted.dtype} of shape {tuple(trusted.shape)}"
+        raise ValueError(f"trusted must be torch.bool of shape {tuple(scores.shape)}, got {found}")
+    if not len(mismatched):
+        raise ValueError("mismatched must hold a score, got none")
     below = _checked(scores) < _checked(mismatched).median()
     if not trusted.any():
         return None

@@ -22,9 +22,17 @@ def blocks(rows: int, row_bytes: int, block_bytes: int, most: int | None = None)
 
 
 def centred(vectors: Tensor) -> Tensor:
-    """Return (N, d) less their mean, each of unit norm, in at least float32; one that is the mean stays zero."""
+    """Return (N, d) less their mean, each of unit norm, in at least float32; one that is the mean stays zero.
+
+    Raises:
+        ValueError: names the first vector that is not finite.
+    """
     values = at_least_float32(vectors.detach())
-    values = values - values.mean(dim=0)
+    mean = values.mean(dim=0)
+    if not bool(mean.isfinite().all()):
+        bad = (~values.isfinite().all(dim=1)).nonzero()
+        raise ValueError(f"vectors must be finite, row {int(bad[0])} is not" if len(bad) else "vectors are too large")
+    values = values - mean
     return values.div_(torch.linalg.vector_norm(values, dim=1, keepdim=True).clamp(min=TINY))
 
 
@@ -36,10 +44,12 @@ def check_index(name: str, index: Tensor, rows: int, below: int | None = None) -
         raise ValueError(f"{name} must be in [0, {below}), got {int(index.min())} to {int(index.max())}")
 
 
-def check_rows(name: str, values: Tensor, rows: int) -> None:
-    """Raise `ValueError` unless there is one value per row."""
+def check_weights(name: str, values: Tensor, rows: int) -> None:
+    """Raise `ValueError` unless there is one finite value per row, none below 0."""
     if values.shape != (rows,):
         raise ValueError(f"{name} must have shape ({rows},), got {tuple(values.shape)}")
+    if not bool((values.isfinite() & (values >= 0)).all()):
+        raise ValueError(f"{name} must be finite and at least 0")
 
 
 def check_matrix(name: str, values: Tensor, width: int | None = None) -> None:
@@ -54,3 +64,10 @@ def check_positive(**values: float) -> None:
     for name, value in values.items():
         if not value > 0:
             raise ValueError(f"{name} must be positive, got {value}")
+
+
+def check_whole(**values: int) -> None:
+    """Raise `ValueError` for the first value that is not a whole number of at least 1."""
+    for name, value in values.items():
+        if value != int(value) or value < 1:
+            raise ValueError(f"{name} must be a whole number of at least 1, got {value}")

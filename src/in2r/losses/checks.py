@@ -17,7 +17,7 @@ def check_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:
 
 def check_positive(temperature: float, epsilon: float = 1.0) -> None:
     """Raise `ValueError` unless temperature and epsilon are positive."""
-    if temperature <= 0 or epsilon <= 0:
+    if not (temperature > 0 and epsilon > 0):
         raise ValueError(f"temperature and epsilon must be positive, got {temperature} and {epsilon}")
 
 

@@ -21,13 +21,13 @@ class LossConfig:
     kind: Literal["hinge", "softmax"] = key(
         "hinge",
         "hinge: Eq. 2, with the hardest negative (the field's); softmax: cross-entropy over the images and over the "
-        "captions of a batch, where all captions of an image are right. ncr and l2rm keep their own hinge",
+        "captions of a batch, where all captions of an image are right. ncr, l2rm and sce keep their own losses",
     )
-    temperature: float = key(0.05, "softmax: τ, held fast (docs/results/by-hand.md)", above=0)
+    temperature: float = key(0.05, "softmax: τ, held fast (docs/results/by-hand.md)", low=1e-3)
     text_softness: float = key(
         0.0, "softmax: share of a caption's target that goes to the images of captions like it", low=0, high=1
     )
-    text_temperature: float = key(0.1, "softmax: τ of the cosines of caption vectors that say what is alike", above=0)
+    text_temperature: float = key(0.1, "softmax: τ of the cosines of caption vectors that say what is alike", low=1e-3)
     text_dim: int = key(
         256, "softmax: dimension of these vectors where captions are words: of TF-IDF after a truncated SVD", low=1
     )

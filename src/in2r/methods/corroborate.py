@@ -33,6 +33,8 @@ from in2r.partition import TwoGaussians
 
 SCORE = "evidence"
 """what the mixture is fitted to: the negated score"""
+FEW = 20
+"""surest pairs at least: what fewer of them say is chance"""
 
 
 @dataclass(frozen=True)
@@ -44,16 +46,16 @@ class CorroborateConfig(MethodConfig):
     ce_weight: float = key(1.0, "α of Eq. 1, the warm-up's loss", low=0)
     rce_weight: float = key(1.0, "β of Eq. 1", low=0)
     epsilon: float = key(1e-7, "ε inside the logarithm of Eq. 1", above=0)
-    warmup_temperature: float = key(0.05, "τ of the warm-up's loss", above=0)
+    warmup_temperature: float = key(0.05, "τ of the warm-up's loss", low=1e-3)
     rounds: int = key(
         2,
         "rounds of judging and training, if there are epochs enough; the last one has all that are left",
         low=1,
     )
     round_epochs: int = key(8, "epochs of each round but the last", low=1)
-    posterior_temperature: float = key(0.05, "τ of the softmax over the whole training set", above=0)
+    posterior_temperature: float = key(0.05, "τ of the softmax over the whole training set", low=1e-3)
     raw_evidence: bool = key(True, "the first trust rests on the given features and captions as well")
-    evidence_temperature: float = key(0.1, "T of the cosines of raw evidence", above=0)
+    evidence_temperature: float = key(0.1, "T of the cosines of raw evidence", low=1e-3)
     neighbors: int = key(20, "nearest images whose captions may support a caption", low=1)
     text_evidence: Literal["given", "learnt"] = key(
         "given",
@@ -67,7 +69,7 @@ class CorroborateConfig(MethodConfig):
     )
     surest: float = key(
         0.05,
-        "share neighbors: share of the pairs, the first by learnt evidence, that surely are right",
+        "share neighbors: share of the pairs, the first by learnt evidence, that surely are right; at least 20 pairs",
         above=0,
         high=1,
     )
@@ -128,8 +130,8 @@ class Corroborate(Method):
     def rounds(self, epochs: int) -> tuple[int, ...]:
         """Return the first epoch of each round; none that would be shorter than `round_epochs` follows the first."""
         c = self.config
-        later = range(c.round_epochs, c.rounds * c.round_epochs, c.round_epochs)
-        return (0, *(start for start in later if start + c.round_epochs <= epochs))
+        rounds = max(1, min(c.rounds, epochs // c.round_epochs))
+        return tuple(range(0, rounds * c.round_epochs, c.round_epochs))
 
     def divide(
         self, seen: Mapping[str, Seen], nets: Mapping[str, Net], data: TrainingPairs, now: Now
@@ -189,7 +191,8 @@ class Corroborate(Method):
         if c.share == "mixture":
             return score, None
         order = torch.randperm(len(given), generator=now.generator("mismatched pairs")).to(data.device)
-        surest = learnt >= torch.quantile(learnt, 1 - c.surest)
+        count = max(round(c.surest * len(learnt)), min(FEW, len(learnt)))
+        surest = learnt >= learnt.topk(count).values[-1]
         return score, matching_share(nearby, neighbor_evidence(*asked, placed=order), surest)
 
     def _text_vectors(self, embedded: list[tuple[Tensor, Tensor]], data: TrainingPairs) -> Tensor:
@@ -228,7 +231,10 @@ class Corroborate(Method):
         total, pairs, trusted = len(data.image_of_pair), data.pairs, columns["clean_prob"] > 0.5
         sets = torch.full((total,), -1, dtype=torch.int8)
         kept = pairs[columns["weight"][pairs] >= self.config.least_weight]
-        sets[kept if len(torch.unique(images[kept])) > 1 else pairs] = 0  # something must be left to learn from
+        if len(torch.unique(images[kept])) < 2:  # something must be left to learn from
+            kept, images = pairs, data.image_of_pair
+            columns = {**columns, "weight": torch.ones(total)}
+        sets[kept] = 0
         figures: dict[str, float | None] = {
             "clean_fraction": _trusted_share(columns["clean_prob"]),
             "mean_clean_prob": float(columns["clean_prob"].mean()),

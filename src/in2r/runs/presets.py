@@ -29,8 +29,11 @@ def read_preset(name: str) -> dict[str, Any]:
     """
     from in2r.methods import find_method, method_names  # imports PyTorch, which a list of names does not need
 
-    if "+" in name:
-        return reduce(merge, map(read_preset, name.split("+")))
+    if "+" in name and not Path(name.rpartition(":")[0]).is_file():  # else it is a file's own name
+        parts = name.split("+")
+        if not all(parts):
+            raise InputError(f"{name}: expected presets on both sides of each +")
+        return reduce(merge, map(read_preset, parts))
     if name in presets():
         return on_preset(read_yaml(_FOLDER / f"{name}.yaml"))
     if name in method_names() or ".py:" in name:

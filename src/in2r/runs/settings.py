@@ -81,7 +81,7 @@ class TrainConfig:
         "what a batch is made of: pairs (the field's); or images, each encoded once beside captions_per_image of its "
         "pairs, drawn anew in each epoch, which are no negatives of each other",
     )
-    captions_per_image: int = key(3, "batch_of images: pairs of an image in a batch, at most", low=1)
+    captions_per_image: int = key(3, "batch_of images: pairs of an image in a batch, at most", low=1, high=10_000)
     optimizer: Literal["adam", "adamw"] = key("adam", "optimiser (paper: Adam; released code: AdamW)")
     learning_rate: float = key(5e-4, "learning rate (paper)", above=0, high=1e30)
     weight_decay: float = key(0.0, "decay of AdamW (released code: 1e-4)", low=0)
