@@ -278,6 +278,32 @@ def test_presets_are_laid_on_each_other_and_the_last_one_decides() -> None:
     assert load_config("recipe/softmax+in2r/released").train.order == "alternating"
     with pytest.raises(InputError, match=r"recipe/soft: neither .*did you mean recipe/softmax"):
         load_config("in2r+recipe/soft")
+    for name in ("in2r+", "+in2r", "in2r++recipe/softmax"):
+        with pytest.raises(InputError, match=rf"^{re.escape(name)}: expected presets on both sides"):
+            load_config(name)
+
+
+def test_a_recipe_replaces_another_schedule() -> None:
+    found = load_config("ncr/flickr30k+recipe/softmax").train
+    assert (found.schedule, found.schedule_per, found.schedule_from) == ("cosine", "step", "phase")
+
+
+OWN_METHOD = """
+from in2r.methods.base import Method
+
+class Own(Method):
+    def steps(self, net, peer, batches, now):
+        yield from ()
+"""
+
+
+def test_a_plus_in_the_path_of_a_methods_file_is_the_paths_own(tmp_path: Path) -> None:
+    file = tmp_path / "a+b" / "own.py"
+    file.parent.mkdir()
+    file.write_text(OWN_METHOD)
+    assert load_config(f"{file}:Own").method.name == f"{file}:Own"
+    assert load_config(f"{file}:Own").loss.kind == "hinge"
+    assert read_preset(f"{file.parent / 'own.py'}:Own") == {"method": {"name": f"{file}:Own"}}
 
 
 def test_every_key_says_what_it_means() -> None:

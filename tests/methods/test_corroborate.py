@@ -163,6 +163,7 @@ def test_rounds_fill_the_epochs() -> None:
     assert method(rounds=3, round_epochs=8).rounds(16) == (0, 8)
     assert method(rounds=3, round_epochs=8).rounds(15) == (0,)  # no round of seven epochs
     assert method(rounds=1).rounds(5) == (0,)
+    assert method(rounds=10**12, round_epochs=8).rounds(36) == (0, 8, 16, 24)
 
 
 def test_an_oracle_trusts_every_pair_alike() -> None:

@@ -29,7 +29,8 @@ def read_preset(name: str) -> dict[str, Any]:
     """
     from in2r.methods import find_method, method_names  # imports PyTorch, which a list of names does not need
 
-    if "+" in name and not Path(name.rpartition(":")[0]).is_file():  # else it is a file's own name
+    file, _, which = name.rpartition(":")
+    if "+" in which or ("+" in file and not Path(file).is_file()):  # else it belongs to the file's name
         parts = name.split("+")
         if not all(parts):
             raise InputError(f"{name}: expected presets on both sides of each +")
