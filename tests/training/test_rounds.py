@@ -20,6 +20,7 @@ SCHEDULE = (
     "checkpoint.every_steps=3", "train.batch_size=4",
 )  # fmt: skip
 """epoch 0 is the warm-up, 1 and 2 are the first round, 3 and 4 the second"""
+CPU = torch.device("cpu")
 BELIEVING = ("partition.maximum_divergence=1e9", "partition.minimum_separation=0")
 """tiny data are judged as if a mixture told right from wrong"""
 
@@ -97,6 +98,18 @@ def test_the_first_round_starts_from_fresh_weights_and_the_second_goes_on(watche
     assert begun[3]["steps"] > 0
 
 
+def test_without_fresh_weights_the_first_round_goes_on_too(data: Path, noise: Path, tmp_path: Path) -> None:
+    def begun(name: str, *more: str) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        trainer = Trainer(RunFolder(tmp_path / name), open_setup(configured(data, noise, *more), CPU), Silent())
+        trainer.state.epoch = 1
+        warmed = copied(trainer.state.nets["A"].backbone)
+        trainer._begin()
+        return warmed, copied(trainer.state.nets["A"].backbone)
+
+    assert alike(*begun("kept", "method.fresh_weights=false"))
+    assert not alike(*begun("fresh"))
+
+
 def test_within_a_round_weights_optimiser_and_division_go_on(watched: Watching) -> None:
     begun, ended = watched.begun, watched.ended
     for epoch in (2, 4):
@@ -119,7 +132,7 @@ def test_each_epoch_of_a_round_has_the_figures_of_its_division(watched: Watching
 def test_fresh_weights_follow_from_the_seed(data: Path, noise: Path, tmp_path: Path) -> None:
     def weights(name: str, seed: int) -> dict[str, Tensor]:
         config = configured(data, noise, f"train.seed={seed}")
-        trainer = Trainer(RunFolder(tmp_path / name), open_setup(config, torch.device("cpu")), Silent())
+        trainer = Trainer(RunFolder(tmp_path / name), open_setup(config, CPU), Silent())
         trainer.state.epoch = 1
         trainer._begin()
         return copied(trainer.state.nets["B"].backbone)

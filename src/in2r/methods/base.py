@@ -265,13 +265,18 @@ class Method(ABC):
         """Return the division in which all of `pairs` count as clean: an oracle run trains on it."""
         return whole(pairs, total)
 
+    @property
+    def fresh_weights(self) -> bool:
+        """Say whether the first round starts from fresh weights, of a method that has rounds."""
+        return True
+
     def rounds(self, epochs: int) -> tuple[int, ...]:
         """Return the epochs of the main phase, of `epochs` in all, before which a round begins.
 
         Before each of them the method divides the pairs, and between them the division stays. Then each network keeps
-        its backbone as `Net.before`. For the first round it gets fresh weights, drawn from the seed, and a fresh
-        optimiser: the warm-up has learnt from all pairs. Later rounds go on from the weights that they find. What a
-        network keeps as `own` stays. None: one round, from the warm-up's weights, with a division in each epoch.
+        its backbone as `Net.before`. With `fresh_weights`, it gets fresh weights for the first round, drawn from the
+        seed, and a fresh optimiser: the warm-up has learnt from all pairs. Later rounds go on from the weights that
+        they find. What a network keeps as `own` stays. None: one round, with a division in each epoch.
         """
         return ()
 

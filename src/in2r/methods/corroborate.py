@@ -53,6 +53,11 @@ class CorroborateConfig(MethodConfig):
         low=1,
     )
     round_epochs: int = key(8, "epochs of each round but the last", low=1)
+    fresh_weights: bool = key(
+        True,
+        "the first round starts from fresh weights, so that no wrong pair of the warm-up stays learnt; false: from the "
+        "warm-up's, for which fewer epochs are enough, but much noise is too much",
+    )
     posterior_temperature: float = key(0.05, "τ of the softmax over the whole training set", low=1e-3)
     raw_evidence: bool = key(True, "the first trust rests on the given features and captions as well")
     evidence_temperature: float = key(0.1, "T of the cosines of raw evidence", low=1e-3)
@@ -126,6 +131,11 @@ class Corroborate(Method):
         return c.warmup_epochs, SceWarmup(c.warmup_temperature, c.ce_weight, c.rce_weight, c.epsilon)
 
     # --- phase 2: rounds, the first of them from fresh weights; before each the pairs are judged anew
+
+    @property
+    def fresh_weights(self) -> bool:
+        """Return the setting."""
+        return self.config.fresh_weights
 
     def rounds(self, epochs: int) -> tuple[int, ...]:
         """Return the first epoch of each round; none that would be shorter than `round_epochs` follows the first."""

@@ -192,7 +192,7 @@ class Trainer:
             if state.epoch in rounds:
                 for net in state.nets.values():
                     net.keep_before()
-                if state.epoch == rounds[0]:
+                if state.epoch == rounds[0] and self.method.fresh_weights:
                     renew(state, self.setup, self.method, self._word_vectors)
             self.divider.record(state.divisions, state.means)
             state.divided = True
