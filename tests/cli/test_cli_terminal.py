@@ -253,6 +253,7 @@ PLAN = Plan(
     step_bytes=2**30,
     computes="cpu, float32",
     round_epochs=(),
+    fresh_weights=True,
     features=Residency("mapped", "file", 2**20, None),
     disk_bytes=2**20,
     free_disk_bytes=2**30,
@@ -278,11 +279,12 @@ def test_the_plan_says_what_applies(changes: dict[str, Any], method: str, epochs
     assert said["disk"] == "at most 1 MiB (1.0 GiB free)"
 
 
-def test_the_plan_of_a_method_with_rounds_says_where_dev_rsum_will_fall() -> None:
+@pytest.mark.parametrize(("fresh", "said"), [(True, "; fresh weights in the first"), (False, "")])
+def test_the_plan_of_a_method_with_rounds_says_where_dev_rsum_will_fall(fresh: bool, said: str) -> None:
     terminal, printed = make_terminal()
-    terminal.plan(replace(PLAN, round_epochs=(8, 20)))
+    terminal.plan(replace(PLAN, round_epochs=(8, 20), fresh_weights=fresh))
     line = next(line for line in printed.getvalue().splitlines() if "rounds" in line)
-    assert " ".join(line.split()) == "rounds of 8 and 20 epochs after the warm-up; fresh weights in the first"
+    assert " ".join(line.split()) == f"rounds of 8 and 20 epochs after the warm-up{said}"
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,8 @@ class Plan:
     warmup_epochs: int
     round_epochs: tuple[int, ...]
     """epochs of each round, of a method that has rounds"""
+    fresh_weights: bool
+    """whether the first round starts from fresh weights"""
     steps_per_epoch: int
     """iterations of all networks in an epoch on all pairs"""
     memory_bytes: int
@@ -75,6 +77,7 @@ def make_plan(trainer: Trainer) -> Plan:
         round_epochs=tuple(
             end - start for start, end in pairwise((*trainer.rounds, config.train.epochs)) if start < end
         ),
+        fresh_weights=trainer.method.fresh_weights,
         steps_per_epoch=math.ceil(units / config.train.batch_size) * len(nets),
         memory_bytes=held + 3 * weights,
         step_bytes=working_bytes(config, trainer.data, weight_bytes=0),
