@@ -1,6 +1,5 @@
 """Write what docs/results.md and docs/results-recipe.md show, from the committed records: `make results` does.
 
-In these pages the text between `<!-- NAME -->` and `<!-- end -->` is replaced, where NAME is one of the page's parts.
 In these pages the text between `<!-- NAME -->` and `<!-- end -->` is replaced, where NAME is one of a page's parts.
 """
 
@@ -315,6 +314,7 @@ REPORTS = (
             "pages": lambda _, tables: listing(tables),
         },
     ),
+    Report("weblike", "results-recipe.md", {"web": lambda _, tables: short_table(tables, ("recipe-web",))}),
 )
 
 
