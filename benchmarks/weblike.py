@@ -54,6 +54,12 @@ def make(asked: argparse.Namespace) -> str:
         raise InputError(f"{asked.source}: train needs {PER_IMAGE} captions for each image, as texts and as vectors")
     if asked.images > count:
         raise InputError(f"{asked.source}: train has {count} images, of which --images {asked.images} are to be kept")
+    other = [f"{split}_{name}" for split in ("dev", "test") for name in ("ims.npy", f"{asked.vectors}.npy", "caps.txt")]
+    missing = [name for name in other if not (asked.source / name).is_file()]
+    if missing:
+        raise InputError(
+            f"{asked.source}: needs the precomp layout with dev and test; there is no {', no '.join(missing)}"
+        )
     order = draws.permutation(count)
     kept, absent = np.sort(order[: asked.images]), order[asked.images :]
     chosen = (PER_IMAGE * kept[:, None] + np.arange(asked.captions)).ravel()
@@ -73,9 +79,8 @@ def make(asked: argparse.Namespace) -> str:
         rows = [(str(image), texts[row]) for image, row in enumerate(chosen)]
         lines, name = csv_lines(rows[0], rows[1:], delimiter="\t"), "train_caps.tsv"
     (half / name).write_text("".join(lines), encoding="utf-8", newline="")
-    for split in ("dev", "test"):
-        for name in ("ims.npy", f"{asked.vectors}.npy", "caps.txt"):
-            shutil.copy(asked.source / f"{split}_{name}", half)
+    for name in other:
+        shutil.copy(asked.source / name, half)
     half.rename(asked.out)
     return f"{asked.out}: {len(kept)} images, {len(chosen)} captions, {len(wrong)} of them wrong"
 

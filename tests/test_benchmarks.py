@@ -192,6 +192,11 @@ def test_a_web_like_set_that_asks_for_too_much_is_refused(tmp_path):
     (tmp_path / "train_caps.txt").write_text("word\n" * 20)
     asked = ["--vectors", "vecs", "--images", "3", "--ratio", "0.5"]
     done = call(sys.executable, FOLDER / "weblike.py", tmp_path, tmp_path / "out", *asked)
+    assert "needs the precomp layout with dev and test; there is no dev_ims.npy" in done.stderr
+    for split in ("dev", "test"):
+        for name in ("ims.npy", "vecs.npy", "caps.txt"):
+            (tmp_path / f"{split}_{name}").touch()
+    done = call(sys.executable, FOLDER / "weblike.py", tmp_path, tmp_path / "out", *asked)
     assert done.returncode == 2
     assert "8 wrong captions, but images that are left out have 5" in done.stderr
     assert not (tmp_path / "out").exists()

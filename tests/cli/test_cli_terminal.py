@@ -284,7 +284,7 @@ def test_the_plan_of_a_method_with_rounds_says_where_dev_rsum_will_fall(fresh: b
     terminal, printed = make_terminal()
     terminal.plan(replace(PLAN, round_epochs=(8, 20), fresh_weights=fresh))
     line = next(line for line in printed.getvalue().splitlines() if "rounds" in line)
-    assert " ".join(line.split()) == f"rounds of 8 and 20 epochs after the warm-up{said}"
+    assert " ".join(line.split()) == f"rounds 2, of 8 and 20 epochs after the warm-up{said}"
 
 
 @pytest.mark.parametrize(

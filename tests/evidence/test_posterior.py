@@ -71,6 +71,10 @@ def test_large_logits_do_not_overflow():
 
 def test_wrong_arguments_are_named():
     images, texts, image_of_text = encoded()
+    spoilt = texts.clone()
+    spoilt[5, 2] = torch.nan
+    with pytest.raises(ValueError, match="texts must be finite, row 5 is not"):
+        whole_set_log_posterior(images, spoilt, image_of_text)
     with pytest.raises(ValueError, match="temperature must be positive, got 0"):
         whole_set_log_posterior(images, texts, image_of_text, temperature=0)
     with pytest.raises(ValueError, match=r"texts must be a matrix \(rows, 4\), got shape \(9, 3\)"):

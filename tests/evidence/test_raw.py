@@ -169,6 +169,10 @@ def test_wrong_arguments_are_named():
         own_caption_evidence(texts, image_of_text.double(), prob)
     with pytest.raises(ValueError, match=r"image_of_text must be in \[0, 2\)"):
         neighbor_evidence(drawn(2, 3), texts, image_of_text, prob)
+    with pytest.raises(ValueError, match="prob must be finite and at least 0"):
+        own_caption_evidence(texts, image_of_text.clamp(max=1), prob - 2)
+    with pytest.raises(ValueError, match="vectors must be finite, row 0 is not"):
+        own_caption_evidence(texts * torch.nan, image_of_text.clamp(max=1), prob)
     with pytest.raises(ValueError, match="neighbors must be a whole number of at least 1, got 0"):
         neighbor_evidence(drawn(6, 3), texts, image_of_text, prob, neighbors=0)
     with pytest.raises(ValueError, match="images must be a matrix"):

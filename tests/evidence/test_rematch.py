@@ -143,6 +143,10 @@ def test_wrong_arguments_are_named():
         best_other_image(v, u, queries, given[:6], vectors, image_of_text, trusted)
     with pytest.raises(ValueError, match=r"trusted must be torch\.bool"):
         best_other_image(v, u, queries, given, vectors, image_of_text, trusted.float())
+    with pytest.raises(ValueError, match=r"floor must be in \[-1, 1\] and raw_weight at least 0, got 5 and 10"):
+        best_other_image(v, u, queries, given, vectors, image_of_text, trusted, floor=5)
+    with pytest.raises(ValueError, match="images must be finite, row 0 is not"):
+        best_other_image([v[0] + torch.inf, v[1]], u, queries, given, vectors, image_of_text, trusted)
     with pytest.raises(ValueError, match="top must be a whole number of at least 1, got 0"):
         best_other_image(v, u, queries, given, vectors, image_of_text, trusted, top=0)
 

@@ -183,5 +183,13 @@ def test_wrong_arguments_are_named():
             function(torch.tensor([0.0, 1.0, math.nan, math.inf]))
         with pytest.raises(ValueError, match=r"scores must be one-dimensional, got shape \(2, 2\)"):
             function(torch.zeros(2, 2))
+    with pytest.raises(
+        ValueError, match=r"trusted must be torch.bool of shape \(3,\), got torch.int64 of shape \(3,\)"
+    ):
+        matching_share(torch.zeros(3), torch.zeros(3), torch.ones(3, dtype=torch.int64))
+    with pytest.raises(ValueError, match="mismatched must hold a score"):
+        matching_share(torch.zeros(3), torch.zeros(0), torch.ones(3, dtype=torch.bool))
+    with pytest.raises(ValueError, match="max_iter must be a whole number of at least 1, got 0"):
+        mixture_posterior(torch.arange(3.0), max_iter=0)
     with pytest.raises(ValueError, match=r"share must be in \[0, 1\], got 20"):
         anchored_posterior(torch.zeros(3), 20)

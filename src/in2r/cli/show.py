@@ -73,7 +73,7 @@ class Terminal:
         if plan.round_epochs:
             rounds = " and ".join(map(str, plan.round_epochs))
             fresh = "; fresh weights in the first" if plan.fresh_weights else ""
-            table.add_row("rounds", f"of {rounds} epochs after the warm-up{fresh}")
+            table.add_row("rounds", f"{len(plan.round_epochs)}, of {rounds} epochs after the warm-up{fresh}")
         table.add_row(
             "dev rSum",
             f"six recalls on {plan.dev_images:,} images; by chance {plan.dev_rsum_by_chance:.1f}, at most 600",

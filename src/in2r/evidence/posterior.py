@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from in2r.evidence.vectors import BLOCK_BYTES, blocks, check_index, check_matrix, check_positive
+from in2r.evidence.vectors import BLOCK_BYTES, blocks, check_finite, check_index, check_matrix, check_positive
 from in2r.transfer import at_least_float32, full_precision
 
 COPIES = 3
@@ -36,6 +36,8 @@ def whole_set_log_posterior(
     check_positive(temperature=temperature, block_bytes=block_bytes)
     check_matrix("images", images)
     check_matrix("texts", texts, images.shape[1])
+    check_finite("images", images)
+    check_finite("texts", texts)
     check_index("image_of_text", image_of_text, len(texts), len(images))
     v = at_least_float32(images)
     own, over_images = (v.new_empty(len(texts)) for _ in range(2))

@@ -5,7 +5,16 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from in2r.evidence.vectors import BLOCK_BYTES, blocks, centred, check_index, check_matrix, check_positive, check_whole
+from in2r.evidence.vectors import (
+    BLOCK_BYTES,
+    blocks,
+    centred,
+    check_finite,
+    check_index,
+    check_matrix,
+    check_positive,
+    check_whole,
+)
 from in2r.transfer import at_least_float32, full_precision
 
 COPIES = 5
@@ -94,6 +103,8 @@ def _check(
     for v, u in zip(images, texts, strict=True):
         check_matrix("images", v)
         check_matrix("texts", u, v.shape[1])
+        check_finite("images", v)
+        check_finite("texts", u)
         if len(v) != len(images[0]) or len(u) != len(vectors):
             raise ValueError("all networks must encode the same images and captions, and vectors hold these captions")
     check_matrix("vectors", vectors)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from in2r.evidence.vectors import check_whole
+from in2r.evidence.vectors import check_positive, check_whole
 from in2r.partition import TwoGaussians, fit_two_gaussians
 from in2r.partition.mixture import EQUAL_LOSSES
 from in2r.transfer import at_least_float32
@@ -72,8 +72,8 @@ def mixture_posterior(scores: Tensor, max_iter: int = 100, tol: float = 1e-3, re
     Args:
         scores: (N,), finite.
         max_iter: iterations of the fit at most, >= 1.
-        tol: bound on the gain in mean log-likelihood at which the fit stops.
-        reg_covar: added to the variances, in units of the scores' range squared.
+        tol: bound on the gain in mean log-likelihood at which the fit stops, > 0.
+        reg_covar: > 0, added to the variances, in units of the scores' range squared.
 
     Returns:
         The mixture. Fewer than two scores, or equal ones, are not split: every p is 1.
@@ -82,6 +82,7 @@ def mixture_posterior(scores: Tensor, max_iter: int = 100, tol: float = 1e-3, re
         ValueError: if `scores` is not one-dimensional, or names the first one that is not finite.
     """
     check_whole(max_iter=max_iter)
+    check_positive(tol=tol, reg_covar=reg_covar)
     values = _checked(scores)
     fitted = fit_two_gaussians(-values, max_iter, tol, reg_covar)
     odds = _log_odds(fitted, values)

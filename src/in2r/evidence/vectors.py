@@ -28,10 +28,12 @@ def centred(vectors: Tensor) -> Tensor:
         ValueError: names the first vector that is not finite.
     """
     values = at_least_float32(vectors.detach())
+    if not len(values):
+        return values
     mean = values.mean(dim=0)
     if not bool(mean.isfinite().all()):
-        bad = (~values.isfinite().all(dim=1)).nonzero()
-        raise ValueError(f"vectors must be finite, row {int(bad[0])} is not" if len(bad) else "vectors are too large")
+        check_finite("vectors", values)
+        raise ValueError("vectors are too large")
     values = values - mean
     return values.div_(torch.linalg.vector_norm(values, dim=1, keepdim=True).clamp(min=TINY))
 
@@ -57,6 +59,13 @@ def check_matrix(name: str, values: Tensor, width: int | None = None) -> None:
     if values.ndim != 2 or width not in (None, values.shape[1]):
         expected = "(rows, width)" if width is None else f"(rows, {width})"
         raise ValueError(f"{name} must be a matrix {expected}, got shape {tuple(values.shape)}")
+
+
+def check_finite(name: str, values: Tensor) -> None:
+    """Raise `ValueError` for the first row (of numbers whose sum is within range) that is not finite."""
+    bad = (~values.sum(dim=1).isfinite()).nonzero()
+    if len(bad):
+        raise ValueError(f"{name} must be finite, row {int(bad[0])} is not")
 
 
 def check_positive(**values: float) -> None:

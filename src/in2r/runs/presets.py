@@ -34,13 +34,17 @@ def read_preset(name: str) -> dict[str, Any]:
         parts = name.split("+")
         if not all(parts):
             raise InputError(f"{name}: expected presets on both sides of each +")
-        return reduce(merge, map(read_preset, parts))
+        try:
+            return reduce(merge, map(read_preset, parts))
+        except InputError as error:
+            raise InputError(f"{name}: {error}") from None
     if name in presets():
         return on_preset(read_yaml(_FOLDER / f"{name}.yaml"))
     if name in method_names() or ".py:" in name:
         find_method(name)
         return {"method": {"name": name}}
-    raise InputError(f"{name}: neither a file nor a preset; presets: {', '.join(presets())}{near(name, presets())}")
+    what = "a file, where a preset is expected" if Path(name).is_file() else "neither a file nor a preset"
+    raise InputError(f"{name}: {what}; presets: {', '.join(presets())}{near(name, presets())}")
 
 
 def on_preset(settings: Mapping[str, Any]) -> dict[str, Any]:
