@@ -27,7 +27,7 @@ docs: install $(VENV)/.docs-installed ## build the documentation site in build/d
 	$(BIN)/python -m sphinx -q -W --keep-going -n docs build/docs
 	@echo "build/docs/index.html"
 
-results: data-given install ## train the missing cells of docs/results*.md and write the pages; resumes; DATA=folder that holds flickr8k_precomp
+results: data-given install ## train the missing cells of docs/results*.md (web-like sets: benchmarks/weblike.yaml) and write the pages; resumes; DATA=folder that holds flickr8k_precomp
 	$(BIN)/in2r bench run benchmarks/flickr8k.yaml --data $(DATA) --out benchmarks/results/flickr8k --jobs 2
 	$(BIN)/in2r bench run benchmarks/recipe.yaml --data $(DATA) --out benchmarks/results/recipe --jobs 2
 	$(BIN)/python benchmarks/report.py

@@ -88,7 +88,7 @@ class Trainer:
 
     @cached_property
     def _word_vectors(self) -> WordVectors | None:
-        """The initial word vectors; each round starts from them."""
+        """The initial word vectors: of the first weights, and of the fresh ones after the warm-up."""
         file = self.config.data.word_vectors
         if file is None or self.setup.vocabulary is None:
             return None
