@@ -307,10 +307,19 @@ def test_the_plan_says_where_features_lie(features: Residency, expected: str) ->
 
 
 def test_a_run_on_a_cpu_is_told_what_makes_it_slower_than_it_must_be() -> None:
-    assert train.remarks(load_config("in2r", ["train.device=cpu"])) == []
-    assert train.remarks(load_config("in2r", ["train.device=cpu", "train.precision=bf16"])) == [
+    plan = replace(PLAN, networks=2, steps_per_epoch=20)
+    assert train.remarks(load_config("in2r", ["train.device=cpu"]), plan) == []
+    assert train.remarks(load_config("in2r", ["train.device=cpu", "train.precision=bf16"]), plan) == [
         "few CPUs compute bf16, the others imitate it slowly: train.precision=float32"
     ]
+
+
+def test_few_steps_in_an_epoch_are_said() -> None:
+    few = replace(PLAN, networks=2, steps_per_epoch=6)
+    assert train.remarks(load_config("in2r"), few) == [
+        "an epoch has 3 steps a network; from few pairs, smaller batches learn more: train.batch_size=32"
+    ]
+    assert train.remarks(load_config("in2r", ["train.batch_size=32"]), few) == []
 
 
 # --- the epochs

@@ -140,12 +140,20 @@ def test_a_collapsed_network_is_said(caplog: pytest.LogCaptureFixture) -> None:
 
 
 @pytest.mark.parametrize(
-    ("mean_rank", "images", "at_chance"),
-    [(1.0, 2, False), (1.5, 2, True), (50.5, 100, True), (41.0, 100, True), (40.5, 100, False), (300.0, 1000, False)],
+    ("mean_rank", "images", "rsum", "at_chance"),
+    [
+        (1.0, 2, 400.0, False),
+        (1.5, 2, 399.0, True),
+        (50.5, 100, 320.0, True),
+        (41.0, 100, 399.0, True),
+        (41.0, 100, 401.0, False),  # images are badly placed, but captions are found
+        (40.5, 100, 320.0, False),
+        (300.0, 1000, 320.0, False),
+    ],
 )
-def test_at_chance_by_hand(mean_rank: float, images: int, at_chance: bool) -> None:
-    """Mean rank 1 + 0.4 (N - 1): for 100 images 40.6."""
-    assert is_at_chance({"t2i_meanr": mean_rank}, images) == at_chance
+def test_at_chance_by_hand(mean_rank: float, images: int, rsum: float, at_chance: bool) -> None:
+    """Mean rank 1 + 0.4 (N - 1), for 100 images 40.6; and an rSum below twice a random order's, here of 200."""
+    assert is_at_chance({"t2i_meanr": mean_rank, "rsum": rsum}, images, 200.0) == at_chance
 
 
 def test_random_embeddings_are_at_chance_whole_and_in_folds() -> None:
@@ -160,7 +168,10 @@ def test_random_embeddings_are_at_chance_whole_and_in_folds() -> None:
 def test_what_failed_is_named_once_with_advice() -> None:
     fine = {f"{what}_{net}": False for what in ("collapsed", "at_chance") for net in "AB"}
     assert failures(fine) == failures({}) == []
-    advice = "; train again with a smaller train.learning_rate, a longer warm-up (method.warmup_epochs), or more pairs"
+    advice = (
+        "; train again with a smaller train.learning_rate, a longer warm-up (method.warmup_epochs), more steps in an "
+        "epoch (a smaller train.batch_size), or more pairs"
+    )
     order = "no better than a random order"
     assert failures({**fine, "at_chance_A": True, "at_chance_B": True}) == [
         f"NOTHING LEARNT: network A and B: {order}{advice}"

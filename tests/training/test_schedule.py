@@ -45,5 +45,14 @@ def test_a_phase_begins_with_a_ramp_and_ends_near_zero() -> None:
     assert factor(3, 0, **settings) == pytest.approx(cosine(0.5))  # the ramp is over
 
 
+def test_a_ramp_takes_at_most_a_third_of_its_phase() -> None:
+    settings = {"schedule_from": "phase", "schedule_per": "step", "ramp_steps": 50}
+    for first, epochs in ((0, 2), (4, 4)):  # 20 and 40 steps
+        length = 10 * epochs / 3
+        assert factor(first, 2, **settings) == pytest.approx(3 / length * cosine(2 / 10 / epochs))
+        assert factor(first, 9, **settings) == pytest.approx(min(1, 10 / length) * cosine(9 / 10 / epochs))
+    assert rate_factor(TrainConfig(epochs=1, ramp_steps=50), (0,), 0, 0, 0, 2) == 1.0  # a phase of two steps
+
+
 def test_a_warm_up_keeps_the_full_rate_where_the_schedule_counts_from_the_main_phase() -> None:
     assert [factor(epoch, 9, schedule_from="main", schedule_per="step") for epoch in (0, 1)] == [1.0, 1.0]

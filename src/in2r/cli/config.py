@@ -61,8 +61,10 @@ def run(args: argparse.Namespace) -> int:
         for heading in ("key", "value", "meaning and reason"):
             table.add_column(heading)
         for entry in entries:
-            value = Text(_as_yaml(getattr(part, entry.name)))  # Text: brackets in a path are no markup
-            table.add_row(f"{section.name}.{entry.name}", value, Text(entry.metadata["help"]))
+            value, default = getattr(part, entry.name), entry.default
+            differs = "" if value == default else f"; default: {_as_yaml(default)}"
+            meaning = Text(entry.metadata["help"] + differs)  # Text: brackets in a path are no markup
+            table.add_row(f"{section.name}.{entry.name}", Text(_as_yaml(value)), meaning)
         console.print(table, "")
     return 0
 

@@ -28,5 +28,6 @@ def add_settings(parser: argparse.ArgumentParser, **how: Any) -> None:
             )
         return file
 
-    parser.add_argument("settings", type=source, help=f"a preset ({names}) or a YAML file", **how)
+    what = f"a preset ({names}), several put together with +, or a YAML file"
+    parser.add_argument("settings", type=source, help=what, **how)
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="settings that differ")

@@ -13,15 +13,19 @@ if TYPE_CHECKING:
     from in2r.runs.settings import RunConfig
     from in2r.training.plan import Plan
 
+FEW_STEPS = 10
+"""of a network in an epoch, below which a smaller batch is proposed"""
+SMALL_BATCH = 32
 EXAMPLES = """\
 examples:
   in2r train in2r data.path=f30k noise.index=noise_0.4.npy --out runs/in2r_0.4
   in2r train in2r/discard data.path=mydata model.dim=256 --out runs/discard
   in2r train my.yaml --out runs/mine
 
-Settings: a preset or a YAML file, then key=value. `in2r config show in2r`
-lists every key with its reason. Afterwards `in2r eval RUN` tests the best
-epoch, and `in2r score RUN` lists the worst pairs.
+Settings: a preset or a YAML file, then key=value. Presets are put together
+with +, such as in2r+recipe/softmax; the last one wins. `in2r config show
+in2r` lists every key with its reason. Afterwards `in2r eval RUN` tests the
+best epoch, and `in2r score RUN` lists the worst pairs.
 """
 
 
@@ -58,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
 
     def show(plan: "Plan") -> None:
         terminal.plan(plan)
-        for line in remarks(config):
+        for line in remarks(config, plan):
             console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     try:
@@ -71,13 +75,16 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def remarks(config: "RunConfig") -> list[str]:
-    """Name the settings that make a run on a CPU slower."""
+def remarks(config: "RunConfig", plan: "Plan") -> list[str]:
+    """Name the settings by which a run learns little, or is slower on a CPU."""
     from in2r.device import resolve_device
 
-    if resolve_device(config.train.device).type != "cpu":
-        return []
-    found = []
-    if config.train.precision == "bf16":
+    found, steps = [], plan.steps_per_epoch // plan.networks
+    if steps < FEW_STEPS and config.train.batch_size > SMALL_BATCH:
+        found.append(
+            f"an epoch has {steps} step{'s' * (steps != 1)} a network; from few pairs, smaller batches learn more: "
+            f"train.batch_size={SMALL_BATCH}"
+        )
+    if resolve_device(config.train.device).type == "cpu" and config.train.precision == "bf16":
         found.append("few CPUs compute bf16, the others imitate it slowly: train.precision=float32")
     return found

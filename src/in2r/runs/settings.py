@@ -97,7 +97,10 @@ class TrainConfig:
         "the full learning rate (NCR's family); phase: it runs anew in the warm-up and in each round after it",
     )
     ramp_steps: int = key(
-        0, "steps of a network at the start of a phase, over which the learning rate rises linearly", low=0
+        0,
+        "steps of a network at the start of a phase, over which the learning rate rises linearly; at most a third of "
+        "the phase",
+        low=0,
     )
     gradient_clip: float = key(2.0, "largest gradient norm (released code)", above=0)
     order: Literal["interleaved", "alternating"] = key(

@@ -13,7 +13,7 @@ from in2r.data.features import Features
 from in2r.data.pairs import PairSet
 from in2r.data.text.vocabulary import PackedTokens
 from in2r.errors import InputError
-from in2r.metrics import Copies, fold_mean, recalls_from_ranks, split_copies, split_folds
+from in2r.metrics import Copies, chance_recalls, fold_mean, recalls_from_ranks, split_copies, split_folds
 from in2r.models.base import Backbone, Items
 from in2r.models.blocks import ranks_of_each
 from in2r.models.encode import encode_images, encode_texts
@@ -26,12 +26,15 @@ Rows = dict[str, dict[str, float]]
 
 COLLAPSED = 0.9999
 """Mean cosine above which embeddings are one vector; an untrained encoder may have 0.99 and still rank."""
-
-
 AT_CHANCE = 0.4
 """Place of the right image, from 0 (always first) to 1 (always last), from which a network ranks as if at random: a
 random order has 0.5; unlike recall at 10 this does not depend on the number of images."""
-ADVICE = "train again with a smaller train.learning_rate, a longer warm-up (method.warmup_epochs), or more pairs"
+AT_MOST = 2.0
+"""rSum of such a network, as a multiple of a random order's"""
+ADVICE = (
+    "train again with a smaller train.learning_rate, a longer warm-up (method.warmup_epochs), more steps in an epoch "
+    "(a smaller train.batch_size), or more pairs"
+)
 
 
 def evaluate_split(
@@ -64,13 +67,15 @@ def evaluate_split(
         _require_finite(f"network {name}: {split.name} caption", captions[name].vector)
     rows = _recalls(backbones, images, captions, split, folds, copies)
     several = len(backbones) > 1
+    in_fold, owners = len(split.images) // folds, np.asarray(split.image_of_caption)
+    chance = chance_recalls(owners[owners < in_fold], in_fold)["rsum"]
     health: dict[str, Any] = {}
     for name in backbones:
         v, u = images[name].vector, captions[name].vector
         health[f"collapsed_{name}"] = is_collapsed(v) or is_collapsed(u)
         if health[f"collapsed_{name}"]:
             log.warning("network %s is collapsed: (nearly) all embeddings of a modality are equal; %s", name, ADVICE)
-        health[f"at_chance_{name}"] = is_at_chance(rows[name], len(split.images) // folds)
+        health[f"at_chance_{name}"] = is_at_chance(rows[name], in_fold, chance)
     if several:
         for side, items in (("image", images), ("text", captions)):
             a, b = (items[name].vector for name in backbones)
@@ -78,13 +83,15 @@ def evaluate_split(
     return rows, health
 
 
-def is_at_chance(recalls: dict[str, float], images: int) -> bool:
-    """Tell whether a right image is on average no better placed among `images` (2 or more) than in a random order.
+def is_at_chance(recalls: dict[str, float], images: int, rsum_by_chance: float) -> bool:
+    """Tell whether right items are found no better among `images` (2 or more) than in a random order.
 
-    Its mean place is (t2i_meanr - 1) / (images - 1): 0.5 for a random order, 1 for a collapsed network, since a tie
-    counts against it.
+    The mean place of a right image is (t2i_meanr - 1) / (images - 1): 0.5 for a random order, 1 for a collapsed
+    network, since a tie counts against it. A network that finds the captions of an image may still place images badly,
+    so rSum must be low, too.
     """
-    return (recalls["t2i_meanr"] - 1) / (images - 1) >= AT_CHANCE
+    badly_placed = (recalls["t2i_meanr"] - 1) / (images - 1) >= AT_CHANCE
+    return badly_placed and recalls["rsum"] < AT_MOST * rsum_by_chance
 
 
 def failures(health: dict[str, Any]) -> list[str]:

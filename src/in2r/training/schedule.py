@@ -5,6 +5,9 @@ from collections.abc import Sequence
 
 from in2r.runs.settings import TrainConfig
 
+LONGEST_RAMP = 1 / 3
+"""share of a phase: on few pairs, `train.ramp_steps` may be more steps than the phase has"""
+
 
 def rate_factor(train: TrainConfig, starts: Sequence[int], main: int, epoch: int, step: int, steps: int) -> float:
     """Return what the learning rate is multiplied by.
@@ -25,7 +28,8 @@ def rate_factor(train: TrainConfig, starts: Sequence[int], main: int, epoch: int
         "phase": (first, end - first),
     }[train.schedule_from]
     done = max(0.0, epoch - begins + (step / steps if train.schedule_per == "step" and epoch >= begins else 0.0))
-    ramp = min(1.0, ((epoch - first) * steps + step + 1) / train.ramp_steps) if train.ramp_steps else 1.0
+    ramp_steps = min(float(train.ramp_steps), max(1.0, LONGEST_RAMP * (end - first) * steps))
+    ramp = min(1.0, ((epoch - first) * steps + step + 1) / ramp_steps) if ramp_steps else 1.0
     if train.schedule == "step":
         return float(ramp * train.step_factor ** (done // train.step_epochs))
     return ramp * 0.5 * (1 + math.cos(math.pi * done / length))
