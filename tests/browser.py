@@ -41,7 +41,7 @@ class Browser:
         pages = self.send("Target.getTargets")["targetInfos"]
         target = next(page["targetId"] for page in pages if page["type"] == "page")
         self._session = self.send("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-        for domain in ("Page", "Runtime", "Network", "Log"):
+        for domain in ("Page", "Runtime", "Network", "DOM", "CSS"):
             self.send(f"{domain}.enable")
 
     def close(self) -> None:
@@ -95,6 +95,25 @@ class Browser:
         while not self.value(script):
             assert time.monotonic() < end, script
             time.sleep(0.02)
+
+    def open_without_scripts(self, address: str) -> None:
+        """Go to an address where scripts are off, and `value` with them, and wait until it is loaded."""
+        self.events.clear()
+        self.send("Page.navigate", url=address)
+        self.wait_for_event("Page.loadEventFired")
+
+    def wait_for_event(self, method: str, **params: Any) -> None:
+        """Wait until an event with certain parameters has come."""
+        while not any(event["method"] == method and params.items() <= event["params"].items() for event in self.events):
+            self.events.append(self._receive())
+
+    def height(self, selector: str) -> float:
+        """Return the height in pixels of what a selector finds first; 0 if it is not shown. Needs no scripts."""
+        root = self.send("DOM.getDocument")["root"]["nodeId"]
+        node = self.send("DOM.querySelector", nodeId=root, selector=selector)["nodeId"]
+        style = self.send("CSS.getComputedStyleForNode", nodeId=node)["computedStyle"]
+        found = {each["name"]: each["value"] for each in style}
+        return 0.0 if found["display"] == "none" else float(found["height"].removesuffix("px"))
 
     def key(self, key: str) -> None:
         """Press a key: a character, or a name such as ArrowDown."""

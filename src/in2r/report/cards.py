@@ -26,7 +26,8 @@ class Rendered:
 class Cards:
     """Makes cards; keeps which pictures and which sources they refer to."""
 
-    def __init__(self) -> None:
+    def __init__(self, source_column: str) -> None:
+        self._source_column = source_column
         self.pictures = Pictures()
         self.sources: dict[str, int] = {}
 
@@ -54,10 +55,18 @@ class Cards:
             f"{self._picture(pair.image, pair.file, PAIR)}"
             f'<div class="what"><p class="caption">{caption}</p>'
             f'<p class="place">row <b>{pair.row:,}</b> <span class="id">{isolated(pair.image, SHORT)}</span></p>'
-            f"{_own(pair)}{_buttons()}</div>"
+            f"{self._own(pair)}{_buttons()}</div>"
             f'<div class="judged">{_judgement(pair)}{_bars(pair.components)}{_suggestion(pair.suggestion)}'
             f"{self._neighbors(pair.neighbors)}</div></article>\n"
         )
+
+    def _own(self, pair: ReportPair) -> str:
+        source = {} if pair.source is None else {self._source_column: pair.source}
+        entries = "".join(
+            f"<div><dt>{isolated(name, NAME)}</dt><dd>{isolated(value, NAME)}</dd></div>"
+            for name, value in [*source.items(), *list(pair.own.items())[:OWN]]
+        )
+        return f"<dl>{entries}</dl>" if entries else ""
 
     def _picture(self, image: str, file: Path | None, side: int) -> str:
         number, name = self.pictures.number(image, file, side), escaped(image, SHORT)
@@ -112,15 +121,6 @@ def _bar(value: float | None) -> str:
 
 def _suggestion(caption: str | None) -> str:
     return "" if caption is None else f'<p class="suggestion">Fits better: {isolated(caption, SHORT)}</p>'
-
-
-def _own(pair: ReportPair) -> str:
-    source = {} if pair.source is None else {"source": pair.source}
-    columns = [*source.items(), *list(pair.own.items())[:OWN]]
-    entries = "".join(
-        f"<div><dt>{isolated(name, NAME)}</dt><dd>{isolated(value, NAME)}</dd></div>" for name, value in columns
-    )
-    return f"<dl>{entries}</dl>" if entries else ""
 
 
 def _buttons() -> str:

@@ -24,7 +24,7 @@ def _figures(page: ReportPage) -> str:
     if page.noise is None:
         figures.append(("–", "estimated noise rate", "not known"))
     else:
-        interval = f"95 %: {100 * page.noise.low:.1f} to {100 * page.noise.high:.1f} %"
+        interval = f"95 %: {100 * page.noise.low:.1f} to {100 * page.noise.high:.1f}&nbsp;%"
         figures.append((f"{100 * page.noise.share:.1f} %", "estimated noise rate", interval))
     figures.append((f"{page.cut:.2f}", "suggested cut", "a lower score is a suspect"))
     items = "".join(
@@ -87,8 +87,8 @@ def _sources(page: ReportPage) -> str:
     ordered = sorted(page.sources, key=lambda source: -_suspect_share(source))
     more = "" if len(ordered) <= SOURCES else f"<p>The first {SOURCES} of {len(ordered):,}.</p>"
     return (
-        f'<details class="sources" open><summary>By {isolated(page.source_column or "source", NAME)}</summary>'
-        '<div class="wide"><table><thead><tr><th scope="col">source</th><th scope="col">pairs</th>'
+        f'<details class="sources" open><summary>By {isolated(page.source_column, NAME)}</summary>'
+        '<div class="wide"><table><thead><tr><th scope="col">value</th><th scope="col">pairs</th>'
         '<th scope="col">suspects</th><th scope="col">share</th><th scope="col">mean score</th></tr></thead>'
         f"<tbody>{_source_rows(ordered[:SOURCES])}</tbody></table></div>{more}</details>\n"
     )

@@ -92,7 +92,7 @@ class ReportPage:
         method: how the scores were made, in a sentence or two.
         components: name → what it says, in one sentence.
         noise: the estimated noise rate; None where it is not known.
-        source_column: the name of the column that `sources` is about.
+        source_column: the name of the column that pairs' `source` is from.
         sources: figures of each source.
         worst: pairs, the lowest score first.
         borderline: pairs on both sides of the cut.
@@ -109,7 +109,7 @@ class ReportPage:
     method: str
     components: Mapping[str, str]
     noise: NoiseRate | None = None
-    source_column: str | None = None
+    source_column: str = "source"
     sources: Sequence[SourceRow] = ()
     worst: Sequence[ReportPair] = ()
     borderline: Sequence[ReportPair] = ()

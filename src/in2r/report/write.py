@@ -63,7 +63,7 @@ def write_report(path: str | os.PathLike[str], page: ReportPage, *, max_bytes: i
     """
     if max_bytes < LEAST_BYTES:
         raise InputError(f"max_bytes must be at least {LEAST_BYTES:,}, got {max_bytes:,}")
-    cards, top = Cards(), head(page)
+    cards, top = Cards(page.source_column), head(page)
     room = (max_bytes - HEAD_BYTES) // 2
     sections = [_render(section, page, cards, int(section.share * room)) for section in SECTIONS]
     used = HEAD_BYTES + sum(len(rendered.html.encode()) for rendered in sections)

@@ -85,9 +85,11 @@ function load() {
   }
 }
 
+/** The text of decisions.json, a line for each decision. */
 function exported() {
-  const list = [...decisions].map(([row, decision]) => ({ row, decision }));
-  return { format: 1, audit: document.body.dataset.audit, sample, decisions: list };
+  const lines = [...decisions].map(([row, decision]) => "\n  " + JSON.stringify({ row, decision }));
+  const audit = JSON.stringify(document.body.dataset.audit);
+  return `{\n "format": 1,\n "audit": ${audit},\n "sample": [${sample}],\n "decisions": [${lines}\n ]\n}\n`;
 }
 
 // --- counts
@@ -200,10 +202,10 @@ function decideByKey(word) {
 
 function open(id) {
   if (id === "save-dialog") {
-    const text = JSON.stringify(exported(), null, 1);
+    const text = exported();
     find("text").value = text;
     URL.revokeObjectURL(find("download").href);
-    find("download").href = URL.createObjectURL(new Blob([text + "\n"], { type: "application/json" }));
+    find("download").href = URL.createObjectURL(new Blob([text], { type: "application/json" }));
   }
   find(id).showModal();
 }
