@@ -17,7 +17,9 @@ from in2r.report.thumbnails import embed
 
 MAX_BYTES, LEAST_BYTES = 10_000_000, 500_000
 HEAD_BYTES = 200_000
-"""kept free for template, style, script and head"""
+"""more than template, style, script and head take"""
+NOTE_BYTES = 500
+"""more than the note on pictures takes"""
 TITLE = 120
 
 
@@ -64,10 +66,10 @@ def write_report(path: str | os.PathLike[str], page: ReportPage, *, max_bytes: i
     if max_bytes < LEAST_BYTES:
         raise InputError(f"max_bytes must be at least {LEAST_BYTES:,}, got {max_bytes:,}")
     cards, top = Cards(page.source_column), head(page)
-    room = (max_bytes - HEAD_BYTES) // 2
+    room = (max_bytes - HEAD_BYTES) // 2  # for cards: what they name again elsewhere, such as sources, takes no more
     sections = [_render(section, page, cards, int(section.share * room)) for section in SECTIONS]
-    used = HEAD_BYTES + sum(len(rendered.html.encode()) for rendered in sections)
-    pictures = embed(cards.pictures.wanted(), max_bytes - used)
+    bare = len(_filled(page, top, cards, sections, "", "").encode())
+    pictures = embed(cards.pictures.wanted(), max_bytes - bare - NOTE_BYTES)
     write_text(path, _filled(page, top, cards, sections, pictures.css, pictures.note()))
 
 
