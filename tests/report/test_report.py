@@ -156,12 +156,13 @@ def test_broken_and_missing_files_leave_a_box_with_the_id(tmp_path: Path) -> Non
     (tmp_path / "cut.png").write_bytes(whole[: len(whole) // 2])
     (tmp_path / "empty.png").write_bytes(b"")
     (tmp_path / "text.png").write_text("no image", encoding="utf-8")
-    names = ("absent", "cut", "empty", "text", "whole")
+    Image.new("RGB", (9, 9)).save(tmp_path / "rare.png", "PCX")
+    names = ("absent", "cut", "empty", "text", "whole", "rare")
     pairs = [pair(row, image=name, file=tmp_path / f"{name}.png") for row, name in enumerate(names)]
     found = written(tmp_path / "report.html", page(worst=[*pairs, pair(9, image="none")], borderline=(), sample=()))
     assert len(found.pictures) == 1
     assert ".t4{color:transparent;" in "".join(found.texts("style"))
-    assert "Pictures not shown: 5 without a file that can be read." in found.text
+    assert "Pictures not shown: 6 without a file that can be read." in found.text
     boxes = [a["aria-label"] for _, a in found.elements if (a.get("class") or "").startswith("picture")]
     assert boxes == [f"image {name}" for name in (*names, "none")]
 
