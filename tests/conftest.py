@@ -13,6 +13,8 @@ import hypothesis
 import pytest
 import torch
 
+from browser import find_browser
+
 CHECKOUT = Path(__file__).resolve().parent.parent
 
 # A slow machine must not fail a property. Built on the current profile: CI's own one stays derandomised.
@@ -33,6 +35,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     absent = pytest.mark.skip(reason=f"no reference data at {shared_folder()} (set IN2R_SHARED)")
+    no_browser = pytest.mark.skip(reason="no Chromium (apt-get install chromium)")
     no_gpu = pytest.mark.skip(reason="no CUDA device")
     for item in items:
         if "shared" in getattr(item, "fixturenames", ()):
@@ -41,6 +44,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(absent)
         if item.get_closest_marker("gpu") and not torch.cuda.is_available():
             item.add_marker(no_gpu)
+        if item.get_closest_marker("browser") and find_browser() is None:
+            item.add_marker(no_browser)
 
 
 @pytest.fixture(scope="session")

@@ -19,6 +19,7 @@ from in2r.files import read_json
 from in2r.methods import METHODS
 from in2r.models.build import Inputs, ModelConfig, build_backbone
 from in2r.models.folder import save_model
+from in2r.report import Share
 from in2r.results import evaluate_run, export_model, score_run
 from in2r.runs.folder import RunFolder
 from in2r.runs.presets import presets
@@ -58,6 +59,15 @@ def run_blocks(page: Path, names: dict[str, object]) -> dict[str, object]:
 def test_data_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     run_blocks(CHECKOUT / "docs" / "data.md", {})
+
+
+def test_report_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = CHECKOUT / "docs" / "report.md"
+    monkeypatch.chdir(tmp_path)
+    [example] = blocks(page, "json")
+    (tmp_path / "decisions.json").write_text(example, encoding="utf-8")
+    names = run_blocks(page, {"verdicts": ["mismatch"] * 541})
+    assert (names["rate"], names["found"]) == (Share(0, 1, 0), Share(1, 1, 0))
 
 
 def test_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
