@@ -23,12 +23,11 @@ from rich.table import Table
 from rich.text import Text
 
 from in2r.cli.paths import name_or_path, path_argument
-from in2r.errors import InputError, command_line
+from in2r.errors import command_line
 
 if TYPE_CHECKING:
     from in2r.encoders.regions import Regions
     from in2r.extract.make import Made
-    from in2r.raw.source import Source
 
 EXAMPLES = """\
 examples:
@@ -115,6 +114,7 @@ def run(args: argparse.Namespace) -> int:
     from in2r.encoders.registry import split_name
     from in2r.extract.make import Options, make_features
     from in2r.raw.image import MAX_PIXELS
+    from in2r.raw.opened import open_source
 
     for name in filter(None, (args.encoder, args.text_encoder)):
         split_name(name)  # before the table is read
@@ -128,21 +128,7 @@ def run(args: argparse.Namespace) -> int:
         pixels=args.max_pixels or MAX_PIXELS,
     )
     console = Console()
-    source = _open_source(args)
-    for note in source.notes:
-        _say(console, note)
-    with Bars(Console(stderr=True)) as bars:
-        made = make_features(source, args.out, options, bars)
-    _print_made(console, args.out, made, len(source.captions or []))
-    return 0
-
-
-def _open_source(args: argparse.Namespace) -> "Source":
-    from in2r.raw.table import read_pairs
-
-    if args.pairs is None:
-        raise InputError(f"{args.images}: no PAIRS given; give the table of captions")
-    return read_pairs(
+    source = open_source(
         args.images,
         args.pairs,
         image=args.image_column,
@@ -150,6 +136,12 @@ def _open_source(args: argparse.Namespace) -> "Source":
         split=args.split_column,
         encoding=args.encoding,
     )
+    for note in source.notes:
+        _say(console, note)
+    with Bars(Console(stderr=True)) as bars:
+        made = make_features(source, args.out, options, bars)
+    _print_made(console, args.out, made, len(source.captions or []))
+    return 0
 
 
 class _Rate(ProgressColumn):

@@ -38,7 +38,7 @@ def choose_columns(
     found = read_names(path, encoding)
     columns = {
         "image": _choose(path, found, image, IMAGE_NAMES, "image"),
-        "caption": _choose(path, found, caption, CAPTION_NAMES, "caption"),
+        "caption": choose_caption(path, found, caption),
     }
     if split is not None:
         columns["split"] = _given(path, found, split, "split")
@@ -46,6 +46,11 @@ def choose_columns(
         own = [name for name in found if name.casefold() == "split"]
         columns |= {"split": own[0]} if len(own) == 1 else {}
     return columns
+
+
+def choose_caption(path: Path, found: list[str], given: str | None) -> str:
+    """Return the column of captions among the columns found; see `choose_columns`."""
+    return _choose(path, found, given, CAPTION_NAMES, "caption")
 
 
 def _choose(path: Path, found: list[str], given: str | None, usual: tuple[str, ...], what: str) -> str:

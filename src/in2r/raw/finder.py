@@ -22,6 +22,11 @@ WAYS = {
 """How a value that is no path to a file was understood."""
 
 
+def is_image_name(name: str) -> bool:
+    """Say whether a file's name ends as those of images do."""
+    return _EXTENSION.search(name.lower()) is not None
+
+
 class Finder:
     """Finds image files below a folder; the folder is listed only when a value is no path to a file.
 
@@ -96,7 +101,7 @@ def _index(folder: Path) -> dict[str, dict[str, str | None]]:
             key = _key(os.path.relpath(full, folder).replace(os.sep, "/"))
             bare = key.rpartition("/")[2]
             entries = [("names", bare)]
-            if _EXTENSION.search(key):
+            if is_image_name(key):
                 entries += [("paths", _EXTENSION.sub("", key)), ("stems", _EXTENSION.sub("", bare))]
             for kind, entry in entries:
                 known[kind][entry] = None if entry in known[kind] else full

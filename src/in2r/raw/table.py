@@ -54,7 +54,7 @@ def read_pairs(
         encoding=encoding,
         items=items,
         captions=rows.columns[columns["caption"]],
-        identity={"table": sha256_file(table)},
+        identity={"images": str(images.absolute()), "table": sha256_file(table)},
         notes=[f"{count:,} images found {WAYS[way]}" for way, count in finder.ways.items()],
     )
 
