@@ -243,3 +243,15 @@ def test_a_run_and_a_model_refuse_features_of_another_encoder(case: Case, capsys
     (case.folder / "swap").rename(data)
     assert main(["eval", str(run)]) == 2
     assert "the image encoder (python:" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("encoding", ["cp1252", "utf-16"])
+def test_ids_of_a_table_in_another_encoding_are_found_again(case: Case, encoding: str) -> None:
+    for number, name in enumerate(case.names):
+        (case.photos / name).rename(case.photos / f"größe {number}.png")
+    text = "photo;title\n" + "".join(f"größe {number}.png;schön\n" for number in range(30))
+    case.table.write_bytes(text.encode(encoding))
+    case.make()
+    train = open_data(case.folder / "data").split("train")
+    assert train.captions is not None
+    assert (set(train.captions), train.image_ids[0][:5]) == ({"schön"}, "größe")
