@@ -2,6 +2,7 @@
 
 import csv
 import logging
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from in2r.data.sources import open_data
 from in2r.errors import InputError
 from in2r.extract.images import LONGEST
 from in2r.extract.make import Made, Options, make_features
+from in2r.models.folder import load
+from in2r.raw.opened import open_source
 from in2r.raw.table import read_pairs
 
 OWN = """
@@ -197,6 +200,11 @@ def test_another_command_is_refused_by_name(case: Case) -> None:
     case.write([(name, "changed") for name in case.names])
     with pytest.raises(InputError, match="was begun with another table"):
         case.make()
+    progress = case.folder / "data" / "unfinished" / "progress.json"
+    progress.write_text(
+        progress.read_text().replace('"looked_at": 20', '"looked_at": 0').replace('"rows": 20', '"rows": 0')
+    )
+    assert case.make().image_shape == (30, 10, 3)  # where nothing was done, there is nothing to be refused
     (case.folder / "mine").mkdir()
     (case.folder / "mine" / "letter.txt").touch()
     with pytest.raises(InputError, match=r"mine: holds letter\.txt; give a new folder"):
@@ -238,6 +246,9 @@ def test_a_run_and_a_model_refuse_features_of_another_encoder(case: Case, capsys
     said = capsys.readouterr().err
     assert "not from the encoder that the model was trained with: the image encoder (python:" in said
     assert "other.py:Means: other weights sha256 and preprocessing)" in said
+    assert load(run, "cpu", data=data).dim == 16
+    with pytest.raises(InputError, match=r"other: not from the encoder that the model was trained with: the image enc"):
+        load(run, "cpu", data=case.folder / "other")
     (case.folder / "other").rename(case.folder / "swap")
     data.rename(case.folder / "first")
     (case.folder / "swap").rename(data)
@@ -255,3 +266,22 @@ def test_ids_of_a_table_in_another_encoding_are_found_again(case: Case, encoding
     train = open_data(case.folder / "data").split("train")
     assert train.captions is not None
     assert (set(train.captions), train.image_ids[0][:5]) == ({"schön"}, "größe")
+
+
+def test_a_tar_becomes_a_folder_that_can_be_read(case: Case) -> None:
+    with tarfile.open(case.folder / "00.tar", "w") as tar:
+        for number, name in enumerate(case.names):
+            (case.photos / f"p{number}.txt").write_text(f"caption {number}")
+            (case.photos / f"p{number}.json").write_text(f'{{"exif": {{"a": {number}}}, "url": "u{number}"}}')
+            tar.add(case.photos / name, f"{number}.png")
+            tar.add(case.photos / f"p{number}.txt", f"{number}.txt")
+            tar.add(case.photos / f"p{number}.json", f"{number}.json")
+    chosen = Options(encoder=case.encoder, batch=8, workers=2)
+    make_features(open_source(case.folder / "00.tar"), case.folder / "data", chosen, Watched())
+    data = open_data(case.folder / "data", caption_vectors=True)
+    train = data.split("train")
+    assert train.captions is not None
+    row = data.caption_rows("train")[0]
+    assert (train.captions[0], train.image_ids[0]) == (f"caption {row}", f"00.tar/{row}.png")
+    assert data.caption_columns("train", ["url"])["url"][0] == f"u{row}"
+    assert float(train.images.array[train.images.rows[0], 0, 0]) == row * 5

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from in2r.errors import InputError
+from in2r.raw.places import FilePlace, Item, look_at
 from in2r.raw.table import read_pairs
 
 
@@ -76,6 +77,7 @@ def test_a_value_is_a_path_or_a_name_that_is_unique(tmp_path: Path) -> None:
         "/elsewhere/B.png": "sub/b.png",
         "https://host/photos/d.webp?size=2": "d.webp",
     }
+    assert look_at(Item("z", FilePlace("/dev/zero"))).verdict.detail == "cannot be read (a device or a pipe)"
     lost = {
         "c.jpg": "several files have this name",
         "x.jpg": "no such file",

@@ -18,11 +18,11 @@ def to_regions(encoded: Encoded, regions: Regions) -> Tensor:
     the grid. A model without a grid has one region.
 
     Args:
-        encoded: a batch.
+        encoded: a batch; regions of the encoder's own are taken as they are.
         regions: K, 0 or None.
 
     Raises:
-        InputError: the encoder gives regions of its own and `regions` asks for a grid of another number.
+        InputError: the encoder gave nothing.
     """
     if encoded.regions is not None:
         return encoded.regions.float()

@@ -8,14 +8,8 @@ import torch
 from in2r.encoders.base import ImageEncoder, TextEncoder, has_text_side
 from in2r.errors import InputError, near
 
-KINDS = {
-    "transformers": "NAME or FOLDER of a vision model, a CLIP or a SigLIP",
-    "timm": "NAME of a vision model",
-    "open_clip": "NAME/PRETRAINED, or hf-hub:REPOSITORY",
-    "onnx": "FILE.onnx, with FILE.json beside it",
-    "python": "FILE.py:NAME, your own function or class",
-}
-"""What may stand before the colon of `--encoder`, and what after it."""
+KINDS = ("transformers", "timm", "open_clip", "onnx", "python")
+"""What may stand before the colon of `--encoder`."""
 
 
 def split_name(text: str) -> tuple[str, str]:

@@ -101,7 +101,10 @@ class Unfinished:
             for name in dict.fromkeys([*before, *settings])
             if before.get(name) != settings.get(name)
         ]
-        if other:
+        if other and not self.progress.looked_at:  # nothing was done: an encoder that failed at once, for instance
+            self.progress = Progress(dict(settings))
+            self.keep()
+        elif other:
             raise InputError(
                 f"{self.out}: was begun with another {' and another '.join(other)}; give the same command again, or a "
                 "new folder"

@@ -31,9 +31,12 @@ class FilePlace:
 
     def read(self) -> bytes:
         """Return the content."""
-        if Path(self.path).stat().st_size > LARGEST_FILE:
+        path = Path(self.path)
+        if path.exists() and not path.is_file() and not path.is_dir():
+            raise OSError("a device or a pipe")  # one of them never ends
+        if path.stat().st_size > LARGEST_FILE:
             raise OSError(f"more than {LARGEST_FILE >> 30} GiB")
-        return Path(self.path).read_bytes()
+        return path.read_bytes()
 
     def __str__(self) -> str:
         """Return the path."""
