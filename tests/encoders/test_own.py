@@ -68,6 +68,11 @@ def test_a_function_is_known_by_its_argument(own: str) -> None:
     assert open_text_encoder(f"{own}lengths", CPU).encode_texts(["abc"]).tolist() == [[3.0]]
 
 
+def test_a_file_is_found_at_home(own: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert open_encoder("python:~/own.py:Grid", CPU).record["name"] == f"{tmp_path}/own.py:Grid"
+
+
 def test_what_is_no_encoder_is_said(own: str, tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text("1 / 0")
     faults = {

@@ -22,7 +22,7 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from in2r.cli.paths import name_or_path, path_argument
+from in2r.cli.paths import path_argument
 from in2r.errors import command_line
 
 if TYPE_CHECKING:
@@ -66,11 +66,11 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     )  # fmt: skip
     parser.add_argument("--out", type=path_argument, required=True, metavar="DATA", help="the new data folder")
     parser.add_argument(
-        "--encoder", type=name_or_path, required=True, metavar="KIND:NAME",
+        "--encoder", required=True, metavar="KIND:NAME",
         help="transformers:NAME or FOLDER, timm:NAME, open_clip:NAME/PRETRAINED, onnx:FILE or python:FILE.py:NAME",
     )  # fmt: skip
     parser.add_argument(
-        "--text-encoder", type=name_or_path, metavar="KIND:NAME",
+        "--text-encoder", metavar="KIND:NAME",
         help="for captions as vectors; default: the encoder's own text side, if it has one",
     )  # fmt: skip
     parser.add_argument(

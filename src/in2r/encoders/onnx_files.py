@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from in2r.encoders.base import Encoded
 from in2r.encoders.weights import versions
 from in2r.errors import InputError
-from in2r.files import expand_home, read_json, sha256_file
+from in2r.files import read_json, sha256_file
 from in2r.form import read
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def load(name: str, device: torch.device) -> "OnnxEncoder":
     Raises:
         InputError: a file is missing or cannot be read, or onnxruntime is absent.
     """
-    path = Path(expand_home(name))
+    path = Path(name)
     try:
         import onnxruntime
     except ImportError:

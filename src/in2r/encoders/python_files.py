@@ -16,7 +16,7 @@ from torch import Tensor
 from in2r.encoders.base import Encoded
 from in2r.encoders.weights import versions
 from in2r.errors import METHOD_MODULE, InputError
-from in2r.files import expand_home, sha256_file
+from in2r.files import sha256_file
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -37,7 +37,7 @@ def load(name: str, device: torch.device) -> Any:
         InputError: no such file or name, or it cannot be run.
     """
     text, _, attribute = name.rpartition(":")
-    path = Path(expand_home(text)).absolute()
+    path = Path(text).absolute()
     if not text.endswith(".py") or not attribute:
         raise InputError(f"python:{name}: expected python:FILE.py:NAME, NAME a function or a class in it")
     if not path.is_file():

@@ -7,13 +7,14 @@ import torch
 
 from in2r.encoders.base import ImageEncoder, TextEncoder, has_text_side
 from in2r.errors import InputError, near
+from in2r.files import expand_home
 
 KINDS = ("transformers", "timm", "open_clip", "onnx", "python")
 """What may stand before the colon of `--encoder`."""
 
 
 def split_name(text: str) -> tuple[str, str]:
-    """Return kind and name of `KIND:NAME`.
+    """Return kind and name of `KIND:NAME`; `~` is the home folder in a name that is a path.
 
     Raises:
         InputError: another form, or another kind.
@@ -22,7 +23,7 @@ def split_name(text: str) -> tuple[str, str]:
     if not colon or not name or kind not in KINDS:
         listed = ", ".join(f"{known}:..." for known in KINDS)
         raise InputError(f"--encoder {text!r}: expected one of {listed}{near(kind, KINDS)}")
-    return kind, name
+    return kind, expand_home(name)
 
 
 def open_encoder(text: str, device: torch.device) -> ImageEncoder:
