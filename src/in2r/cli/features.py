@@ -77,10 +77,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         "--regions", type=_regions, default=3, metavar="K|all",
         help="vectors per image: the whole image and a K × K grid; 0 = the whole image alone; default: 3",
     )  # fmt: skip
-    for name in ("image", "caption", "split"):
-        usual = "split" if name == "split" else "the usual names are tried"
-        parser.add_argument(f"--{name}-column", metavar="NAME", help=f"the {name}s' column; default: {usual}")
-    parser.add_argument("--encoding", help="of a table that is not UTF-8, such as cp1252; default: it is found")
+    _add_columns(parser)
     parser.add_argument("--batch", type=_count, default=32, metavar="N", help="images in a pass; default: 32")
     parser.add_argument(
         "--workers", type=_count, default=min(8, os.cpu_count() or 1), metavar="N",
@@ -92,6 +89,14 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         help="refuse larger images, which a small file may hold; default: 100,000,000",
     )  # fmt: skip
     parser.set_defaults(run=run)
+
+
+def _add_columns(parser: argparse.ArgumentParser) -> None:
+    """Add what says how a table is read."""
+    for name in ("image", "caption", "split"):
+        usual = "split" if name == "split" else "the usual names are tried"
+        parser.add_argument(f"--{name}-column", metavar="NAME", help=f"the {name}s' column; default: {usual}")
+    parser.add_argument("--encoding", help="of a table that is not UTF-8, such as cp1252; default: it is found")
 
 
 def _count(text: str) -> int:
