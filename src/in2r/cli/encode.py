@@ -57,6 +57,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 def run(args: argparse.Namespace) -> int:
     """Encode one file."""
+    from in2r.data.encoder_record import require_same_encoder
     from in2r.data.features import open_npy
     from in2r.models.folder import load
 
@@ -70,6 +71,7 @@ def run(args: argparse.Namespace) -> int:
         raise InputError("--lengths belongs to --images")
     model = load(args.model, args.device, args.network)
     source = args.images or args.captions
+    require_same_encoder(model.info, source, ("text" if args.images is None else "image",))
     values = _read_captions(source) if source.suffix == ".txt" else open_npy(source)
     lengths = None if args.lengths is None else open_npy(args.lengths)
     encode = model.encode_captions if args.images is None else _with_lengths(model, lengths)

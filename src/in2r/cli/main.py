@@ -19,8 +19,8 @@ from in2r.errors import InputError, command_line, own_line
 from in2r.files import describe
 
 VERBS = (
-    "demo", "train", "resume", "evaluate", "score", "encode", "bench", "plot", "data", "noise", "vocabulary", "methods",
-    "config",
+    "demo", "features", "train", "resume", "evaluate", "score", "encode", "bench", "plot", "data", "noise",
+    "vocabulary", "methods", "config",
 )  # fmt: skip
 """The modules of this package that hold one verb each, in the order of `in2r --help`."""
 
@@ -121,6 +121,8 @@ def _resuming(args: argparse.Namespace) -> list[str]:
     """Name the command that resumes the interrupted work, if there is one."""
     if args.verb == "demo":
         return ["`in2r demo` (the same command) resumes it"]
+    if args.verb == "features" and (Path(args.out) / "unfinished").is_dir():
+        return ["the same command continues"]
     if vars(args).get("bench_verb") == "run":
         return [f"`{command_line('in2r', 'bench', 'run', args.out or args.grid)}` resumes it"]
     folder = {"train": "out", "resume": "folder"}.get(args.verb)

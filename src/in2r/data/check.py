@@ -218,6 +218,10 @@ def _check_table(report: CheckReport, source: TableSource) -> None:
     report.add(
         "warning", f"{source.path}: rows left out, their image is not there", len(source.skipped), source.skipped
     )
+    report.add(
+        "warning", f"{source.path}: rows left out, their image has no features", len(source.unreadable),
+        source.unreadable[:SHOWN],
+    )  # fmt: skip
     unused = source.images_without_caption()
     if unused:
         report.faults.append(

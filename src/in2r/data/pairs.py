@@ -86,6 +86,10 @@ class DataSource(Protocol):
         """Return the file of caption vectors that lies in the folder and is not read; None where there is none."""
         ...
 
+    def encoder(self) -> dict[str, Any] | None:
+        """Return what made the features that are read, image and text; None where nothing says."""
+        ...
+
     def fingerprint(self, full: bool = False) -> dict[str, Any]:
         """Return {"hash": hex, "full": bool, "splits": {name: {"hash": hex, "files": {...}}}}."""
         ...

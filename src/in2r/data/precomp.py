@@ -109,6 +109,9 @@ class PrecompSource:
     def unread_vectors(self) -> None:
         """Return None: a file of vectors is named by its suffix, which settings give."""
 
+    def encoder(self) -> None:
+        """Return None: these folders do not say what made their features."""
+
     def fingerprint(self, full: bool = False) -> dict[str, Any]:
         """Return the hashes of the files of each split that is there; see `fingerprint.fingerprint`."""
         return fingerprint({name: self._files(name) for name in self.split_names}, full=full)

@@ -30,7 +30,7 @@ def read_text(path: Path, encoding: str | None = None) -> str:
     Raises:
         InputError: no such file, or the line that is not in the encoding.
     """
-    data = _read_bytes(path)
+    data = read_bytes(path)
     encoding = next((name for mark, name in _MARKS.items() if data.startswith(mark)), encoding or "utf-8")
     try:
         text = data.decode(encoding)
@@ -44,7 +44,8 @@ def read_text(path: Path, encoding: str | None = None) -> str:
     return text
 
 
-def _read_bytes(path: Path) -> bytes:
+def read_bytes(path: Path) -> bytes:
+    """Read a file, unpacked where its name ends in .gz; `InputError` says why it cannot be read."""
     try:
         data = path.read_bytes()
         return gzip.decompress(data) if path.suffix == ".gz" else data

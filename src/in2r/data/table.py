@@ -6,6 +6,8 @@ image_lengths.npy    optional, (images,): how many of an image's regions are rea
 image_ids.txt        optional, one id a line in the order of images.npy; without it `image` is the row, from 0
 captions.npy         optional, (table rows, dim): a caption as a vector
 data.json            optional, other names of files and columns, another encoding
+image_verdicts.csv   optional, of `in2r features`: images that could not be read, whose rows are left out
+encoder.json         optional, of `in2r features`: what made the features
 """
 
 import logging
@@ -16,11 +18,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from in2r.data.encoder_record import read_encoder
 from in2r.data.features import Features, open_array
 from in2r.data.fingerprint import fingerprint
-from in2r.data.near_ids import NearIds
 from in2r.data.pairs import SPLITS, PairSet, canonical_split
-from in2r.data.table_layout import find_layout, read_image_ids, read_lengths
+from in2r.data.table_images import find_images, say_left_out
+from in2r.data.table_layout import FILES, find_layout, read_image_ids, read_lengths
 from in2r.data.table_rows import Rows, read_table
 from in2r.errors import Faults, InputError
 from in2r.seeds import numpy_generator
@@ -30,9 +33,6 @@ log = logging.getLogger(__name__)
 OTHER_NAMES = {"val": "dev", "valid": "dev", "validation": "dev", "testall": "test"}
 HELD_OUT = 10
 """Without a split column one image in ten is drawn for dev and one in ten for test."""
-
-SAID = 3
-"""How many of the rows that are left out a log names."""
 
 
 class TableSource:
@@ -53,14 +53,16 @@ class TableSource:
         self.path = path
         self.skipped: list[str] = []
         """rows that are left out, because their image is not there: line and id of each"""
+        self.unreadable: list[str] = []
+        """rows that are left out, because image_verdicts.csv says why their image has no features: line, id, verdict"""
         self._layout = find_layout(path)
         self._array = open_array(self._layout.features)
         rows = self._open_files(caption_vectors)
         self._match_rows(rows, split_seed, skip_missing)
         if announce and self._drawn_from is not None:
             self._say_drawn("an empty" if self._layout.columns["split"] in rows.columns else "no")
-        if announce and self.skipped:
-            self._say_skipped()
+        if announce:
+            say_left_out(self._layout.table.name, len(self._lines), self.skipped, self.unreadable)
 
     @property
     def split_names(self) -> tuple[str, ...]:
@@ -120,6 +122,13 @@ class TableSource:
         file = self._layout.caption_vectors
         return file if self._vector_file is None and file.is_file() else None
 
+    def encoder(self) -> dict[str, Any] | None:
+        """Return the record of what made the features that are read; None where the folder has none."""
+        record = read_encoder(self.path)
+        if record is not None and self._vector_file != self.path / FILES["caption_vectors"]:
+            return {**record, "text": None}
+        return record
+
     def images_without_caption(self) -> int:
         """Return how many rows of the feature file no row of the table names."""
         return len(self._array) - len(self._images())
@@ -134,6 +143,8 @@ class TableSource:
             facts["encoding"] = layout.encoding
         if self.skipped:
             facts["skipped"] = len(self.skipped)
+        if self.unreadable:
+            facts["unreadable"] = len(self.unreadable)
         return fingerprint(dict.fromkeys(self.split_names, present), full=full, **facts)
 
     def _rows_of(self, name: str) -> NDArray[np.int64]:
@@ -161,7 +172,9 @@ class TableSource:
         with faults.gather():
             self._vectors = self._open_vectors()
         with faults.gather():
-            self._image_rows = self._find_images(rows.columns[self._layout.columns["image"]], skip_missing)
+            named = rows.columns[self._layout.columns["image"]]
+            found = find_images(self._layout, self._ids, len(self._array), named, self._lines, skip_missing)
+            self._image_rows, self.skipped, self.unreadable = found.rows, found.skipped, found.unreadable
         given = rows.columns.get(self._layout.columns["split"], [])
         drawn = not any(given)  # a table that was joined of several may have a column of nulls
         if not drawn:
@@ -202,37 +215,6 @@ class TableSource:
     def _images(self) -> NDArray[np.int64]:
         """Return the rows of the feature file that the table names, each once."""
         return np.unique(self._image_rows[self._image_rows >= 0])
-
-    def _find_images(self, images: list[str], skip_missing: bool) -> NDArray[np.int64]:
-        """Return the feature row of each table row; -1 where it is not there and may be left out."""
-        count, file = len(self._array), self._layout.image_ids
-        names = [str(row) for row in range(count)] if self._ids is None else self._ids
-        row_of = {name: row for row, name in enumerate(names)}
-        found = np.array([row_of.get(image, -1) for image in images], dtype=np.int64)
-        missing = np.flatnonzero(found < 0).tolist()
-        if not missing:
-            return found
-        expected = (
-            f"a row of {self._layout.features.name}, 0 to {count - 1} (names need an image_ids.txt)"
-            if file is None
-            else f"an id of {file.name}"
-        )
-        near, faults = NearIds(names), Faults()
-        for row in missing:
-            hint, place = near.hint(images[row]), f"line {self._lines[row]}: image {images[row]!r}"
-            self.skipped.append(f"{place}{hint}")
-            remedy = hint or "; data.skip_missing=true (--skip-missing) leaves such rows out"
-            faults.add(f"{self._layout.table}: {place}; expected {expected}{remedy}")
-        if not skip_missing or len(missing) == len(images):
-            faults.settle()
-        return found
-
-    def _say_skipped(self) -> None:
-        first, more = "; ".join(self.skipped[:SAID]), ", ..." if len(self.skipped) > SAID else ""
-        log.warning(
-            "%s: %d of %d rows are left out, because their image is not there: %s%s (`in2r data check --skip-missing` "
-            "lists them)", self._layout.table.name, len(self.skipped), len(self._lines), first, more,
-        )  # fmt: skip
 
     def _read_split(self, given: list[str]) -> NDArray[np.int64]:
         number_of = {name: SPLITS.index(OTHER_NAMES.get(name, name)) for name in [*SPLITS, *OTHER_NAMES]}

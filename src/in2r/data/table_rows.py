@@ -4,6 +4,8 @@ import json
 import logging
 import math
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,15 +40,36 @@ def read_table(path: Path, required: list[str], optional: list[str], encoding: s
     Raises:
         InputError: no such file or column, or broken lines (all of them are looked for).
     """
+    kind = _kind(path)
+    if kind == ".csv":
+        return _read_csv(path, required, optional, encoding)
+    if kind == ".jsonl":
+        return _read_jsonl(path, required, optional, encoding)
+    return _read_parquet(path, required, optional)
+
+
+def read_names(path: Path, encoding: str | None = None) -> list[str]:
+    """Return the names of a table's columns; of JSON lines, the keys of the first record. Arguments as `read_table`."""
+    kind = _kind(path)
+    if kind == ".parquet":
+        with _open_parquet(path) as file:
+            return list(file.schema_arrow.names)
+    if kind == ".jsonl":
+        lines = ((number, line) for number, line in enumerate(read_lines(path, encoding), start=1) if line)
+        return next((list(_json_object(path, number, line)) for number, line in lines), [])
+    names, _, _ = _open_csv(path, encoding)
+    return names
+
+
+def _kind(path: Path) -> str:
+    """Return .csv (also of .tsv and .txt), .jsonl or .parquet."""
     if not path.is_file():
         raise InputError(f"{path}: no such file")
     kind = Path(path.name.lower().removesuffix(".gz")).suffix
     if kind in (".csv", ".tsv", ".txt"):
-        return _read_csv(path, required, optional, encoding)
-    if kind == ".jsonl":
-        return _read_jsonl(path, required, optional, encoding)
-    if path.suffix.lower() == ".parquet":
-        return _read_parquet(path, required, optional)
+        return ".csv"
+    if kind == ".jsonl" or path.suffix.lower() == ".parquet":
+        return kind
     known = ".csv, .tsv, .txt or .jsonl, which may end in .gz, or .parquet"
     raise InputError(f"{path}: unknown kind of table {path.suffix!r}; expected {known}")
 
@@ -78,13 +101,18 @@ def _find_separator(text: str) -> tuple[str, bool]:
     return (said[1], True) if said else (max(SEPARATORS, key=first.count), False)
 
 
-def _read_csv(path: Path, required: list[str], optional: list[str], encoding: str | None) -> Rows:
+def _open_csv(path: Path, encoding: str | None) -> tuple[list[str], Iterator[tuple[list[str], int, int]], str]:
+    """Return the names in the header, the records below it, and the separator."""
     text = read_text(path, encoding)
     separator, named = _find_separator(text)
     records = split_records(text, path, separator)
     if named:
         next(records)
-    names = [name.strip() for name in next(records, ([], 1, 1))[0]]
+    return [name.strip() for name in next(records, ([], 1, 1))[0]], records, separator
+
+
+def _read_csv(path: Path, required: list[str], optional: list[str], encoding: str | None) -> Rows:
+    names, records, separator = _open_csv(path, encoding)
     chosen = _choose(str(path), names, required, optional)
     columns: dict[str, list[str]] = {name: [] for name in chosen}
     places = [(columns[name].append, names.index(own)) for name, own in chosen.items()]
@@ -152,7 +180,8 @@ def _json_object(path: Path, number: int, line: str) -> dict[str, Any]:
     return record
 
 
-def _read_parquet(path: Path, required: list[str], optional: list[str]) -> Rows:
+@contextmanager
+def _open_parquet(path: Path) -> Iterator[Any]:
     try:
         import pyarrow.lib
         import pyarrow.parquet
@@ -160,11 +189,16 @@ def _read_parquet(path: Path, required: list[str], optional: list[str]) -> Rows:
         raise InputError(f'{path}: reading Parquet needs pyarrow: pip install "in2r[parquet]"') from None
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
-            chosen = _choose(str(path), file.schema_arrow.names, required, optional)
-            table = file.read(columns=list(chosen.values()))
-            values = {name: table.column(own).to_pylist() for name, own in chosen.items()}
+            yield file
     except (pyarrow.lib.ArrowException, OSError, UnicodeDecodeError) as error:  # a damaged page is an OSError
         raise InputError(f"{path}: not a readable Parquet file ({str(error).splitlines()[0]})") from None
+
+
+def _read_parquet(path: Path, required: list[str], optional: list[str]) -> Rows:
+    with _open_parquet(path) as file:
+        chosen = _choose(str(path), file.schema_arrow.names, required, optional)
+        table = file.read(columns=list(chosen.values()))
+        values = {name: table.column(own).to_pylist() for name, own in chosen.items()}
     columns: dict[str, list[str]] = {name: [] for name in chosen}
     faults = Faults()
     for name in chosen:

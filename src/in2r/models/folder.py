@@ -18,6 +18,7 @@ from torch import Tensor
 
 import in2r
 from in2r.config import fill, to_dict
+from in2r.data.encoder_record import require_same_encoder
 from in2r.data.text.vocabulary import Vocabulary
 from in2r.device import resolve_device
 from in2r.errors import InputError, command_line
@@ -113,6 +114,8 @@ def load(
     folder: str | os.PathLike[str],
     device: str = "auto",
     network: Literal["ensemble", "A", "B"] = "ensemble",
+    *,
+    data: str | os.PathLike[str] | None = None,
 ) -> RetrievalModel:
     """Load a model folder, or the model of a run folder.
 
@@ -120,9 +123,12 @@ def load(
         folder: a folder written by `in2r train` (RUN or RUN/model).
         device: auto, cpu, cuda, cuda:1, mps.
         network: both networks as one vector per item, or one of them.
+        data: the folder of the features that the model will be given: they must be of the encoder that made those of
+            its training, as far as both say (encoder.json of `in2r features`).
 
     Raises:
-        InputError: no model is there, it is cut off, or its parts do not belong together.
+        InputError: no model is there, it is cut off, its parts do not belong together, or the features are of another
+            encoder.
     """
     path = _find(Path(folder))
     config = read_json(path / "config.json")
@@ -142,6 +148,8 @@ def load(
         raise InputError(f"{path / 'config.json'}: {error}") from None
     if network != "ensemble" and network not in names:
         raise InputError(f"network {network!r}: expected ensemble, {', '.join(names)}")
+    if data is not None:
+        require_same_encoder(config, Path(data))
     chosen: list[str] = names if network == "ensemble" else [network]
     where = resolve_device(device)
     vocabulary = _load_vocabulary(path / "vocabulary.json", words) if inputs.text == "words" else None

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from in2r.data.encoder_record import SIDES, label
 from in2r.models.folder import save_model
 from in2r.results.best import Best, load_best
 from in2r.results.protocol import describe_noise, protocol
@@ -38,7 +39,7 @@ The epoch was selected on this split, so the figures are a little too good; test
 
 ## Intended use and limits
 - Search and ranking among images and captions like those of the training data, with features from the
-  same extractor; others of the same dimension are not recognised and give meaningless vectors.
+  same extractor{encoder}; others of the same dimension are not recognised and give meaningless vectors.
 - Similarities order candidates. They are no probabilities, and a threshold found on one data set does not
   carry over to another.
 - Recall depends on the number of candidates, the data, the noise protocol and ratio, and the selection rule:
@@ -77,6 +78,7 @@ def _card(setup: Setup, best: Best, described: dict[str, Any]) -> str:
     return CARD.format(
         length=2 * setup.config.model.dim,
         images=inputs.image_shapes,
+        encoder=_encoder(data["encoder"]),
         captions="list of N texts" if inputs.text == "words" else f"(N, {inputs.text_dim})",
         data=(
             f"{Path(data['path']).name} (fingerprint {data['fingerprint_in_training'][:12]}): "
@@ -94,6 +96,12 @@ def _card(setup: Setup, best: Best, described: dict[str, Any]) -> str:
         words=f"Initial word vectors: {words}.\n" if words else "",
         table=_table(best),
     )
+
+
+def _encoder(record: dict[str, Any] | None) -> str:
+    """Name the encoders of the features in brackets, where the data say."""
+    sides = [label(record[side]) for side in SIDES if record is not None and record[side] is not None]
+    return f" ({', '.join(sides)})" if sides else ""
 
 
 def _table(best: Best) -> str:

@@ -23,6 +23,7 @@ def protocol(folder: RunFolder, setup: Setup, best: Best) -> dict[str, Any]:
             "fingerprint": now["hash"],
             "fingerprint_in_training": trained_on["hash"],
             "same_as_in_training": not changed_splits(trained_on, now),
+            "encoder": setup.source.encoder(),
             "layout": config.data.layout,
             "dev_rule": config.data.dev_rule,
             "captions_as": setup.inputs.text,

@@ -24,6 +24,7 @@ class Data:
 
     path: str
     fingerprint: Fingerprint
+    encoder: dict[str, object] | None = None
 
 
 @dataclass(frozen=True)

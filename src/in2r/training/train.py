@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from in2r.config import to_dict, with_values
+from in2r.data.encoder_record import other_encoders
 from in2r.data.fingerprint import changed_splits
 from in2r.data.noise import save_index
 from in2r.data.text.vocabulary import Vocabulary
@@ -101,7 +102,11 @@ def _describe(setup: Setup, trainer: Trainer, plan: Plan) -> dict[str, Any]:
         "method": trainer.method.label,
         "method_file": method_file(config.method.name),
         "networks": list(trainer.names),
-        "data": {"path": str(setup.source.path), "fingerprint": setup.source.fingerprint()},
+        "data": {
+            "path": str(setup.source.path),
+            "fingerprint": setup.source.fingerprint(),
+            "encoder": setup.source.encoder(),
+        },
         "noise": setup.noise_record(),
         "vocabulary": None if vocabulary is None else {"hash": vocabulary.hash, "words": len(vocabulary)},
         "word_vectors": trainer.word_coverage,
@@ -186,6 +191,7 @@ def reopen(folder: RunFolder, *, device: str | None = None, force: bool = False)
     changed = changed_splits(info["data"]["fingerprint"], setup.source.fingerprint())
     if changed:
         faults.append(f"the features or captions of {', '.join(changed)} in {setup.source.path}")
+    faults += other_encoders(info["data"].get("encoder"), setup.source.encoder())
     noise = setup.noise_record()
     if (noise or {}).get("sha256") != (info["noise"] or {}).get("sha256"):
         faults.append(f"the noise index {noise_file or config.noise.index}")

@@ -1,0 +1,1 @@
+"""From raw images and captions to a data folder: plan, worker threads, files that can be continued."""
