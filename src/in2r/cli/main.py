@@ -19,7 +19,7 @@ from in2r.errors import InputError, command_line, own_line
 from in2r.files import describe
 
 VERBS = (
-    "demo", "features", "train", "resume", "evaluate", "score", "encode", "bench", "plot", "data", "noise",
+    "demo", "features", "audit", "train", "resume", "evaluate", "score", "encode", "bench", "plot", "data", "noise",
     "vocabulary", "methods", "config",
 )  # fmt: skip
 """The modules of this package that hold one verb each, in the order of `in2r --help`."""

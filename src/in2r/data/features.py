@@ -18,6 +18,7 @@ from torch import Tensor
 
 from in2r.errors import InputError
 from in2r.files import naming
+from in2r.layers.pooling import masked_mean
 from in2r.transfer import buffer, send
 
 log = logging.getLogger(__name__)
@@ -129,6 +130,15 @@ class Features:
         for start in range(0, len(self), size):
             rows = self.rows[start : start + size]
             yield rows, self._copy(rows)
+
+
+def mean_regions(features: Features) -> Tensor:
+    """Return the mean of each item's regions, (items, dim) float32 on the CPU, read block by block."""
+    found = torch.empty((len(features), features.dim))
+    size = max(1, BLOCK_BYTES // max(1, 4 * features.regions * features.dim))
+    for some in torch.split(torch.arange(len(features)), size):
+        found[some] = masked_mean(*features.gather(some)).to(found.device)
+    return found
 
 
 def open_npy(path: Path) -> NDArray[Any]:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from in2r.data.features import Features
+from in2r.data.user_table import UserTable
 from in2r.errors import InputError
 
 SPLITS = ("train", "dev", "test")
@@ -76,6 +77,10 @@ class DataSource(Protocol):
 
     def caption_columns(self, name: str, wanted: Sequence[str]) -> dict[str, list[str]]:
         """Return other columns of the table as text, a value for each caption of a split."""
+        ...
+
+    def user_table(self) -> UserTable | None:
+        """Return the whole pair table as it stands; None for a precomp folder."""
         ...
 
     def images_in_several_splits(self) -> list[tuple[str, int]]:

@@ -102,6 +102,9 @@ class PrecompSource:
             )
         return {}
 
+    def user_table(self) -> None:
+        """Return nothing: there is no table."""
+
     def images_in_several_splits(self) -> list[tuple[str, int]]:
         """Return nothing: images have no ids that are the same in several splits."""
         return []

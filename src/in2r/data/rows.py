@@ -30,6 +30,11 @@ def read_text(path: Path, encoding: str | None = None) -> str:
     Raises:
         InputError: no such file, or the line that is not in the encoding.
     """
+    return read_encoded(path, encoding)[0]
+
+
+def read_encoded(path: Path, encoding: str | None = None) -> tuple[str, str]:
+    """Read as `read_text` does; return the text without byte-order mark, and the encoding that writes it as it was."""
     data = read_bytes(path)
     encoding = next((name for mark, name in _MARKS.items() if data.startswith(mark)), encoding or "utf-8")
     try:
@@ -41,7 +46,7 @@ def read_text(path: Path, encoding: str | None = None) -> str:
     if "\0" in text:
         line = text.count("\n", 0, text.index("\0")) + 1
         raise InputError(f"{path}: line {line} holds zero bytes, as UTF-16 without byte-order mark does; {_REMEDY}")
-    return text
+    return text, encoding
 
 
 def read_bytes(path: Path) -> bytes:

@@ -11,7 +11,7 @@ encoder.json         optional, of `in2r features`: what made the features
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,10 @@ from in2r.data.fingerprint import fingerprint
 from in2r.data.pairs import SPLITS, PairSet, canonical_split
 from in2r.data.table_images import find_images, say_left_out
 from in2r.data.table_layout import FILES, find_layout, read_image_ids, read_lengths
-from in2r.data.table_rows import Rows, read_table
+from in2r.data.table_rows import Rows, read_names, read_table
+from in2r.data.user_table import UserTable
+from in2r.data.verdicts import FILE as VERDICTS
+from in2r.data.verdicts import MISSING, read_verdicts
 from in2r.errors import Faults, InputError
 from in2r.seeds import numpy_generator
 
@@ -106,6 +109,23 @@ class TableSource:
         """
         columns = read_table(self._layout.table, list(wanted), [], self._layout.encoding).columns
         return {column: [values[row] for row in self.caption_rows(name)] for column, values in columns.items()}
+
+    def user_table(self) -> UserTable:
+        """Return the whole table: all rows and columns as they stand, and why some rows have no features."""
+        layout, path = self._layout, self._layout.table
+        known = [layout.columns[name] for name in ("image", "caption", "split")]
+        try:
+            columns = read_table(path, [], read_names(path, layout.encoding), layout.encoding).columns
+        except InputError as error:  # a list, a picture, a key that only some lines have
+            log.warning("%s; only the columns of image, caption and split are carried along", error)
+            columns = read_table(path, [], known, layout.encoding).columns
+        image, caption, _ = (_own_name(name, columns) for name in known)
+        assert image is not None  # the table was read by it
+        named, left_out = columns[image], np.flatnonzero(self._image_rows < 0).tolist()
+        file = self.path / VERDICTS
+        verdicts = read_verdicts(file) if left_out and file.is_file() else {}
+        reasons = {row: verdicts[named[row]].verdict if named[row] in verdicts else MISSING for row in left_out}
+        return UserTable(path, layout.encoding, columns, image, caption, self._lines, reasons)
 
     def images_in_several_splits(self) -> list[tuple[str, int]]:
         """Return (image, a row of the table) of images whose captions lie in more than one split."""
@@ -243,3 +263,9 @@ class TableSource:
             "%s has %s split column: drew %d images for train, %d for dev, %d for test (split_seed %d)",
             self._layout.table.name, found, *counts, self._drawn_from,
         )  # fmt: skip
+
+
+def _own_name(wanted: str, columns: Mapping[str, object]) -> str | None:
+    """Return the table's own name of a column, as `read_table` finds it; None where there is none."""
+    same = [name for name in columns if name == wanted] or [n for n in columns if n.casefold() == wanted.casefold()]
+    return same[0] if same else None

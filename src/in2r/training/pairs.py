@@ -7,14 +7,13 @@ import torch
 from torch import Tensor
 
 from in2r.data.augment import augment_words, drop_regions
-from in2r.data.features import Features
+from in2r.data.features import Features, mean_regions
 from in2r.data.text.tfidf import tfidf_vectors
 from in2r.data.text.vocabulary import PackedTokens
-from in2r.layers.pooling import masked_mean
 from in2r.methods import Batch, Net
 from in2r.methods.network import distinct
 from in2r.models.base import Items
-from in2r.models.encode import BATCH, encode_images, encode_texts
+from in2r.models.encode import encode_images, encode_texts
 from in2r.transfer import send
 
 
@@ -101,10 +100,7 @@ class TrainingData:
 
     def image_vectors(self) -> Tensor:
         """Return the images as given, (images, d) float32 on the CPU: the mean of each one's regions."""
-        found = torch.empty((len(self.images), self.images.dim))
-        for some in torch.split(torch.arange(len(self.images)), BATCH):
-            found[some] = masked_mean(*self.images.gather(some))
-        return found
+        return mean_regions(self.images)
 
     def text_vectors(self, dim: int) -> Tensor:
         """Return the captions as given, (N, d) float32 on the CPU; of words TF-IDF, reduced to at most `dim`."""

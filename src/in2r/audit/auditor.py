@@ -1,0 +1,144 @@
+"""The audit from Python, in the manner of scikit-learn."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+
+from in2r.audit.evidence import Vectors
+from in2r.audit.folder import write_audit
+from in2r.audit.page import write_page
+from in2r.audit.pairs import EMPTY, FEWEST, AuditPairs, same_rows, same_words, word_vectors
+from in2r.audit.result import Audit, audit_pairs
+from in2r.audit.settings import AuditConfig
+from in2r.config import fill
+from in2r.errors import InputError
+
+
+class Auditor:
+    """Judges which image each caption belongs to, without training.
+
+    Args:
+        settings: keys of `AuditConfig`, such as `cut=0.3` or `seed=1`.
+
+    Attributes:
+        scores_: (pairs,) the probability that each pair matches, in [0, 1]; NaN where it was not judged.
+        verdicts_: (pairs,) "ok", "suspect", "mismatch", "vague", "duplicate" or "empty".
+        components_: kind of evidence → (pairs,) in [0, 1].
+        noise_rate_: estimated share of wrong pairs; None where the evidence tells nothing.
+        audit_: all that was found.
+
+    Raises:
+        InputError: an unknown setting, or a value out of range.
+    """
+
+    def __init__(self, **settings: object) -> None:
+        self.config = fill(AuditConfig, settings)
+
+    def fit(
+        self,
+        images: ArrayLike,
+        captions: Sequence[str] | None = None,
+        *,
+        image_of_caption: ArrayLike | None = None,
+        caption_vectors: ArrayLike | None = None,
+        image_ids: Sequence[str] | None = None,
+    ) -> "Auditor":
+        """Judge pairs.
+
+        Args:
+            images: (images, dim) or (images, regions, dim), features of any vision model.
+            captions: (pairs,) texts; None where `caption_vectors` are given.
+            image_of_caption: (pairs,) the image of each caption; None: caption k belongs to image k.
+            caption_vectors: (pairs, d), such as those of a sentence model; None: TF-IDF of the texts.
+            image_ids: (images,) names for reports; None: row numbers.
+
+        Returns:
+            Itself.
+
+        Raises:
+            InputError: shapes that do not fit, values that are not finite, or fewer than 50 pairs.
+        """
+        values = _matrix("images", images)
+        texts = None if caption_vectors is None else _matrix("caption_vectors", caption_vectors)
+        pairs = _pairs(self.config, values, captions, texts, image_of_caption, image_ids)
+        self.audit_: Audit = audit_pairs(pairs, self.config)
+        found = self.audit_.verdicts
+        self.scores_: NDArray[np.float64] = found.score
+        self.verdicts_: NDArray[np.str_] = found.names
+        self.components_ = found.components
+        self.noise_rate_: float | None = self.audit_.summary()["noise_rate"]
+        return self
+
+    def suspects(self, top: int | None = None) -> NDArray[np.int64]:
+        """Return the pairs that are more likely wrong than right, the worst first, at most `top`."""
+        flagged = np.flatnonzero(np.isin(self.verdicts_, ("suspect", "mismatch")))
+        order: NDArray[np.int64] = flagged[np.argsort(self.scores_[flagged], kind="stable")]
+        return order[:top]
+
+    def report(self, path: str | Path) -> Path:
+        """Write the page to look at, and return its path."""
+        write_page(Path(path), self.audit_)
+        return Path(path)
+
+    def write(self, folder: str | Path) -> Path:
+        """Write all files of an audit and the page into a folder, and return it."""
+        write_audit(Path(folder), self.audit_)
+        self.report(Path(folder) / "report.html")
+        return Path(folder)
+
+
+def _matrix(name: str, values: ArrayLike) -> torch.Tensor:
+    array = np.asarray(values)
+    if array.ndim not in (2, 3) or array.dtype.kind not in "fiu":
+        raise InputError(f"{name}: {array.dtype} {array.shape}; expected numbers (rows, dim) or (rows, regions, dim)")
+    found = torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32))
+    found = found.mean(dim=1) if found.ndim == 3 else found
+    bad = (~found.isfinite().all(dim=1)).nonzero()
+    if len(bad):
+        raise InputError(f"{name}: row {int(bad[0])} is not finite")
+    return found
+
+
+def _pairs(
+    config: AuditConfig,
+    images: torch.Tensor,
+    captions: Sequence[str] | None,
+    texts: torch.Tensor | None,
+    image_of_caption: ArrayLike | None,
+    image_ids: Sequence[str] | None,
+) -> AuditPairs:
+    if captions is None and texts is None:
+        raise InputError("captions or caption_vectors: expected one of them, got neither")
+    count = len(captions) if captions is not None else len(texts) if texts is not None else 0
+    owner = np.arange(count) if image_of_caption is None else np.asarray(image_of_caption, dtype=np.int64)
+    for name, found in {
+        "image_of_caption": owner.shape,
+        "caption_vectors": None if texts is None else texts.shape[:1],
+    }.items():
+        if found not in (None, (count,)):
+            raise InputError(f"{name}: shape {tuple(found or ())}; expected one entry for each of the {count} captions")
+    if count and not 0 <= owner.min() <= owner.max() < len(images):
+        raise InputError(f"image_of_caption: {owner.min()} to {owner.max()}; expected 0 to {len(images) - 1}")
+    words = [""] * count if captions is None else list(captions)
+    empty = np.array([captions is not None and not text.strip() for text in words], dtype=bool)
+    judged = np.flatnonzero(~empty)
+    if len(judged) < FEWEST:
+        raise InputError(f"{len(judged)} pairs can be judged; an audit needs {FEWEST} or more")
+    spoken = [words[row] for row in judged.tolist()]
+    vectors = word_vectors(spoken, config.text_dim) if texts is None else texts[torch.from_numpy(judged)]
+    kept, image_of_pair = torch.unique(torch.from_numpy(owner[judged]), return_inverse=True)
+    names = [str(row) for row in range(len(images))] if image_ids is None else list(image_ids)
+    of_row = [names[image] for image in owner.tolist()]
+    return AuditPairs(
+        name="pairs",
+        images=of_row,
+        captions=words,
+        columns={"image": of_row, "caption": words},
+        judged=judged,
+        unjudged=dict.fromkeys(np.flatnonzero(empty).tolist(), EMPTY),
+        vectors=Vectors(images[kept], vectors, image_of_pair, same_rows(images[kept])),
+        same_caption=same_words(spoken) if captions is not None else same_rows(vectors).numpy(),
+    )

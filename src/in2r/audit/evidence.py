@@ -1,0 +1,169 @@
+"""All kinds of evidence for any pairs of one data set's images and captions, without training."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from in2r.audit.settings import AuditConfig
+from in2r.evidence import LinearMaps, agreement, closeness, fit_linear_maps, linear_similarity, nearest_references
+from in2r.evidence.vectors import centred
+from in2r.seeds import torch_generator
+
+NAMES = ("own similarity", "image neighbours", "text neighbours", "other captions")
+"""The kinds of evidence that need no training."""
+MEANINGS = {
+    "own similarity": "how alike image and caption are, by linear maps fitted on other images",
+    "image neighbours": "how alike the caption is to captions of similar images",
+    "text neighbours": "how alike the image is to images of similar captions",
+    "other captions": "how alike the caption is to the image's other captions",
+}
+BELIEVED = 1e-6
+"""Least weight of a pair in the linear maps, so that no fold is empty."""
+
+Scorer = Callable[[Tensor, Tensor], Tensor]
+"""(P,) images, (P,) captions → (P,) evidence of the pairs, NaN where it is not known: such as that of a trained run."""
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """What an audit reads of the data.
+
+    Attributes:
+        images: (n, f) float32, a vector for each image.
+        texts: (N, d) float32, a vector for each pair's caption.
+        image_of_pair: (N,) int64 in [0, n).
+        group_of_image: (n,) int64; copies of an image share their number, and judge each other as little as themselves.
+    """
+
+    images: Tensor
+    texts: Tensor
+    image_of_pair: Tensor
+    group_of_image: Tensor
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Pairs that are asked about: any image with any caption.
+
+    Attributes:
+        images: (P,) int64.
+        texts: (P,) int64, the number of the pair whose caption it is.
+        siblings_of: (P,) int64, the image whose other captions are asked; the image itself, unless a whole group of
+            captions has moved.
+    """
+
+    images: Tensor
+    texts: Tensor
+    siblings_of: Tensor
+
+
+@dataclass
+class EvidenceBase:
+    """The data set as witness: its folds, reference pairs, neighbours and other captions, found once.
+
+    Attributes:
+        data: the vectors.
+        config: the settings.
+        scorers: further evidence by name, such as that of a trained run.
+    """
+
+    data: Vectors
+    config: AuditConfig
+    scorers: Mapping[str, Scorer] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        data, config = self.data, self.config
+        self._v, self._u = centred(data.images), centred(data.texts)
+        count = len(data.image_of_pair)
+        groups = int(data.group_of_image.max()) + 1
+        fold_of_group = torch.randperm(groups, generator=torch_generator(config.seed, "folds")) % config.folds
+        self.fold_of_image = fold_of_group[data.group_of_image]
+        self._group_of_pair = data.group_of_image[data.image_of_pair]
+        drawn = torch.randperm(count, generator=torch_generator(config.seed, "references"))[: config.references]
+        self.references = drawn.sort().values
+        owner = data.image_of_pair[self.references]
+        self._near_image, cosine = nearest_references(
+            self._v, self._v[owner], data.group_of_image, data.group_of_image[owner], config.neighbors
+        )
+        self._close_image = closeness(cosine, config.temperature)
+        pairs = torch.arange(count)  # a caption is no neighbour of itself
+        self._near_text, cosine = nearest_references(
+            self._u, self._u[self.references], pairs, self.references, config.neighbors
+        )
+        self._close_text = closeness(cosine, config.temperature)
+        self._siblings = _table(self._group_of_pair, groups, config)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the columns that `of` returns."""
+        return (*NAMES, *self.scorers)
+
+    def fit(self, trust: Tensor) -> list[LinearMaps]:
+        """Fit the linear maps to the pairs as far as they are believed, (N,) in [0, 1]."""
+        data = self.data
+        folds = self.fold_of_image[data.image_of_pair]
+        return fit_linear_maps(
+            data.images, data.texts, data.image_of_pair, folds, self.config.folds, trust + BELIEVED, self.config.ridge
+        )
+
+    def of(self, asked: Asked, maps: Sequence[LinearMaps], trust: Tensor) -> Tensor:
+        """Return the evidence of pairs, (P, kinds) float32, larger = better, NaN where nobody can be asked.
+
+        A pair's own image, its copies and the caption itself are never asked.
+
+        Args:
+            asked: P pairs.
+            maps: as `fit` returns them.
+            trust: (N,) in [0, 1], how far the given pairs are believed.
+        """
+        columns = [
+            linear_similarity(maps, self.fold_of_image, self.data.images, self.data.texts, asked.images, asked.texts),
+            self._image_neighbors(asked, trust),
+            self._text_neighbors(asked, trust),
+            self._other_captions(asked, trust),
+            *(scorer(asked.images, asked.texts).float() for scorer in self.scorers.values()),
+        ]
+        return torch.stack(columns, dim=1)
+
+    def _image_neighbors(self, asked: Asked, trust: Tensor) -> Tensor:
+        near = self._near_image[asked.images]
+        pair = self.references[near]
+        weight = self._close_image[asked.images] * trust[pair] * (pair != asked.texts[:, None])
+        return agreement(self._u[asked.texts], self._u[self.references], near, weight, self.config.temperature)
+
+    def _text_neighbors(self, asked: Asked, trust: Tensor) -> Tensor:
+        near = self._near_text[asked.texts]
+        pair = self.references[near]
+        others = self._group_of_pair[pair] != self.data.group_of_image[asked.images][:, None]
+        weight = self._close_text[asked.texts] * trust[pair] * others
+        images = self._v[self.data.image_of_pair[self.references]]
+        return agreement(self._v[asked.images], images, near, weight, self.config.temperature)
+
+    def _other_captions(self, asked: Asked, trust: Tensor) -> Tensor:
+        pair = self._siblings[self.data.group_of_image[asked.siblings_of]]
+        weight = trust[pair.clamp(min=0)] * ((pair >= 0) & (pair != asked.texts[:, None]))
+        return agreement(self._u[asked.texts], self._u, pair.clamp(min=0), weight, self.config.temperature)
+
+    def neighbors(self, image: int, trust: Tensor, count: int) -> list[int]:
+        """Return the pairs nearest to an image that are believed, one an image, the nearest first."""
+        found: dict[int, int] = {}
+        for pair in self.references[self._near_image[image]].tolist():
+            if trust[pair] > self.config.cut and self._group_of_pair[pair] != self.data.group_of_image[image]:
+                found.setdefault(int(self._group_of_pair[pair]), pair)
+        return list(found.values())[:count]
+
+
+def _table(group_of_pair: Tensor, groups: int, config: AuditConfig) -> Tensor:
+    """Return up to `siblings` + 1 pairs of each group, drawn if there are more; -1 where there are fewer."""
+    drawn = torch.randperm(len(group_of_pair), generator=torch_generator(config.seed, "siblings"))
+    order = drawn[group_of_pair[drawn].argsort(stable=True)]
+    group = group_of_pair[order]
+    first = torch.searchsorted(group, torch.arange(groups))
+    place = torch.arange(len(order)) - first[group]
+    width = min(config.siblings + 1, int(place.max()) + 1)
+    table = torch.full((groups, width), -1, dtype=torch.int64)
+    kept = place < width
+    table[group[kept], place[kept]] = order[kept]
+    return table

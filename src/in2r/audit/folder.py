@@ -1,0 +1,125 @@
+"""The files of an audit: every pair with its score, lists, the cleaned table, key figures; the page is audit/page.py's.
+
+pairs.csv       every row: score, verdict, percentile, components, the user's own columns; in the table's order
+pairs.parquet   the same with numbers as numbers, where pyarrow is installed
+summary.json    key figures, settings, versions, fingerprint of the data
+evidence.jsonl  of each suspect: the nearest trusted images with their captions, and a caption that fits better
+keep.txt, drop.txt, weights.csv   rows that stay, rows that go, and how far to trust each
+cleaned.*       the rows that stay, in the format and the columns of the user's table
+"""
+
+import json
+import math
+import platform
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import in2r
+from in2r.audit.result import Audit
+from in2r.audit.witnesses import Witnesses
+from in2r.errors import InputError
+from in2r.files import atomic_path, write_csv, write_json, write_text
+from in2r.report.page import FLAGGED
+
+OURS = ("row", "image", "caption", "score", "verdict", "percentile")
+DIGITS = 6
+
+
+def write_audit(folder: Path, audit: Audit, fingerprint: dict[str, Any] | None = None, *, bom: bool = False) -> None:
+    """Write all files of an audit but its page.
+
+    Args:
+        folder: where to; made if it is not there.
+        audit: what was found.
+        fingerprint: of the data, for summary.json.
+        bom: start pairs.csv with a byte order mark, by which spreadsheets know UTF-8.
+
+    Raises:
+        InputError: the folder cannot be made.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be made ({error.strerror})") from None
+    columns = table_columns(audit)
+    rows = len(audit.pairs.images)
+    names = list(columns)
+    write_csv(folder / "pairs.csv", names, (_texts(columns, row) for row in range(rows)), bom=bom)
+    if find_spec("pyarrow") is not None:
+        _write_parquet(folder / "pairs.parquet", columns)
+    _write_lists(folder, audit)
+    _write_evidence(folder / "evidence.jsonl", audit)
+    if audit.pairs.table is not None:
+        audit.pairs.table.write_rows(folder / f"cleaned{audit.pairs.table.ending}", audit.verdicts.kept)
+    versions = {"in2r": in2r.__version__, "torch": torch.__version__, "numpy": np.__version__}
+    record = {"python": platform.python_version(), **versions}
+    write_json(folder / "summary.json", {**audit.summary(), "versions": record, "data": fingerprint})
+
+
+def table_columns(audit: Audit) -> dict[str, Any]:
+    """Return every column of pairs.csv, (rows,) each; one of the user's with a name of ours has `your_` before it."""
+    pairs, found = audit.pairs, audit.verdicts
+    ours: dict[str, Any] = {
+        "row": np.arange(len(pairs.images)),
+        "image": list(pairs.images),
+        "caption": list(pairs.captions),
+        "score": found.score,
+        "verdict": found.names.tolist(),
+        "percentile": found.percentile,
+        **{name.replace(" ", "_"): values for name, values in found.components.items()},
+        "fits_other_images": found.strangers,
+        "reason": [pairs.unjudged.get(row, "") for row in range(len(pairs.images))],
+    }
+    taken = {pairs.table.image, pairs.table.caption} if pairs.table is not None else {"image", "caption"}
+    for name, values in pairs.columns.items():
+        if name not in taken:
+            ours[f"your_{name}" if name in ours else name] = list(values)
+    return ours
+
+
+def _texts(columns: dict[str, Any], row: int) -> Iterator[str]:
+    for values in columns.values():
+        value = values[row]
+        yield (
+            ""
+            if isinstance(value, float) and math.isnan(value)
+            else f"{value:.{DIGITS}g}"
+            if isinstance(value, float)
+            else str(value)
+        )
+
+
+def _write_parquet(path: Path, columns: dict[str, Any]) -> None:
+    import pyarrow
+    import pyarrow.parquet
+
+    table = pyarrow.table({name: pyarrow.array(values, from_pandas=True) for name, values in columns.items()})
+    with atomic_path(path) as temporary:
+        pyarrow.parquet.write_table(table, temporary)
+
+
+def _write_lists(folder: Path, audit: Audit) -> None:
+    kept, score = audit.verdicts.kept, audit.verdicts.score
+    for name, rows in (("keep.txt", np.flatnonzero(kept)), ("drop.txt", np.flatnonzero(~kept))):
+        write_text(folder / name, "".join(f"{row}\n" for row in rows.tolist()))
+    weights = np.where(np.isin(audit.verdicts.names, ("empty", "unreadable", "duplicate")), 0.0, score)
+    write_csv(
+        folder / "weights.csv", ("row", "weight"), ((row, f"{w:.{DIGITS}g}") for row, w in enumerate(weights.tolist()))
+    )
+
+
+def _write_evidence(path: Path, audit: Audit) -> None:
+    """Write what speaks against each suspect, the worst first."""
+    witnesses = Witnesses(audit)
+    suspects = np.flatnonzero(np.isin(audit.verdicts.names, FLAGGED))
+    order = suspects[np.argsort(audit.verdicts.score[suspects], kind="stable")]
+    with atomic_path(path) as temporary, temporary.open("w", encoding="utf-8") as file:
+        for row in order.tolist():
+            near = [{"row": other, "image": image, "caption": text} for other, image, text in witnesses.neighbors(row)]
+            record = {"row": row, "neighbors": near, "suggestion": witnesses.suggestion(row)}
+            file.write(json.dumps(record, ensure_ascii=False) + "\n")

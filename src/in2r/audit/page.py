@@ -1,0 +1,128 @@
+"""The report's page, filled from an audit."""
+
+from pathlib import Path
+
+import numpy as np
+
+from in2r.audit.result import Audit
+from in2r.audit.verdicts import counts
+from in2r.audit.witnesses import Witnesses
+from in2r.report import (
+    DuplicateGroup,
+    Neighbor,
+    NoiseRate,
+    ReportPage,
+    ReportPair,
+    SourceRow,
+    choose_rows,
+    score_histogram,
+    write_report,
+)
+from in2r.report.page import FLAGGED
+from in2r.seeds import numpy_generator
+
+MOST_GROUPS = 50
+"""groups of duplicates on the page"""
+MOST_OWN = 8
+"""of the user's columns on a card"""
+HOW = (
+    "No label was used. {rows:,} pairs were compared with pairs mismatched on purpose, by {kinds} kinds of evidence "
+    "that need no training. A score is the probability that the pair matches."
+)
+
+
+def write_page(path: Path, audit: Audit, source_column: str | None = None) -> None:
+    """Write report.html.
+
+    Args:
+        path: the file.
+        audit: what was found.
+        source_column: a column of the user's table by which suspects are counted, such as shop or domain.
+    """
+    write_report(path, make_page(audit, source_column))
+
+
+def make_page(audit: Audit, source_column: str | None = None) -> ReportPage:
+    """Fill the page: the worst pairs, those near the cut, a random sample, duplicates."""
+    pairs, found = audit.pairs, audit.verdicts
+    chosen = choose_rows(found.score, audit.config.cut, numpy_generator(audit.config.seed, "sample"))
+    cards = _Cards(audit, source_column)
+    low, high = audit.judgement.interval
+    share = audit.judgement.share
+    return ReportPage(
+        audit=audit.identity,
+        title=pairs.name,
+        images=len(pairs.vectors.images),
+        verdicts=counts(found),
+        cut=audit.config.cut,
+        histogram=score_histogram(found.score),
+        method=HOW.format(rows=len(pairs.judged), kinds=len(audit.base.names)),
+        components=audit.components(),
+        noise=NoiseRate(1 - share, 1 - high, 1 - low) if found.told else None,
+        source_column=source_column or "source",
+        sources=_sources(audit, source_column),
+        worst=[cards.of(row) for row in chosen.worst],
+        borderline=[cards.of(row) for row in chosen.borderline],
+        sample=[cards.of(row) for row in chosen.sample],
+        duplicates=_duplicates(audit, cards),
+    )
+
+
+class _Cards:
+    """Makes the card of a row."""
+
+    def __init__(self, audit: Audit, source_column: str | None) -> None:
+        self._audit, self._source = audit, source_column
+        self._witnesses = Witnesses(audit)
+        table = audit.pairs.table
+        taken = {source_column, *((table.image, table.caption) if table is not None else ("image", "caption"))}
+        self._own = [name for name in audit.pairs.columns if name not in taken][:MOST_OWN]
+
+    def of(self, row: int) -> ReportPair:
+        pairs, found = self._audit.pairs, self._audit.verdicts
+        verdict = str(found.names[row])
+        return ReportPair(
+            row=row,
+            image=pairs.images[row],
+            caption=pairs.captions[row],
+            verdict=verdict,
+            score=_known(found.score[row]),
+            percentile=_known(found.percentile[row]),
+            file=pairs.files.get(pairs.images[row]),
+            components={name: _known(values[row]) for name, values in found.components.items()},
+            source=pairs.columns[self._source][row] if self._source is not None else None,
+            own={name: pairs.columns[name][row] for name in self._own if pairs.columns[name][row]},
+            neighbors=[
+                Neighbor(image, caption, pairs.files.get(image)) for _, image, caption in self._witnesses.neighbors(row)
+            ],
+            suggestion=self._witnesses.suggestion(row) if verdict in FLAGGED else None,
+        )
+
+
+def _known(value: float) -> float | None:
+    return None if np.isnan(value) else float(value)
+
+
+def _sources(audit: Audit, column: str | None) -> list[SourceRow]:
+    """Count pairs and suspects of each source, the one with the most suspects first."""
+    if column is None:
+        return []
+    values = np.array(audit.pairs.columns[column])
+    flagged, found = np.isin(audit.verdicts.names, FLAGGED), []
+    for name in np.unique(values).tolist():
+        own = values == name
+        scores = audit.verdicts.score[own]
+        known = scores[~np.isnan(scores)]
+        mean = float(known.mean()) if len(known) else None
+        found.append(SourceRow(str(name), int(own.sum()), int((own & flagged).sum()), mean))
+    return sorted(found, key=lambda row: -row.suspects)
+
+
+def _duplicates(audit: Audit, cards: _Cards) -> list[DuplicateGroup]:
+    """Return groups of pairs with copies of one image and the same words, the largest first."""
+    vectors, groups = audit.pairs.vectors, dict[tuple[int, int], list[int]]()
+    image = vectors.group_of_image[vectors.image_of_pair].tolist()
+    for pair, key in enumerate(zip(image, audit.pairs.same_caption.tolist(), strict=True)):
+        groups.setdefault(key, []).append(int(audit.pairs.judged[pair]))
+    copies = sorted((rows for rows in groups.values() if len(rows) > 1), key=len, reverse=True)[:MOST_GROUPS]
+    return [DuplicateGroup("same image, same caption", [cards.of(row) for row in rows[:10]]) for rows in copies]

@@ -1,0 +1,193 @@
+"""What an audit is given: vectors of all pairs that can be judged, and the user's whole table around them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from in2r.audit.evidence import Vectors
+from in2r.data.features import mean_regions
+from in2r.data.pairs import DataSource, PairSet
+from in2r.data.sources import open_data
+from in2r.data.text.tfidf import tfidf_vectors
+from in2r.data.text.tokenizer import tokenize
+from in2r.data.text.vocabulary import Vocabulary
+from in2r.data.user_table import UserTable
+from in2r.data.verdicts import FILE as VERDICTS
+from in2r.data.verdicts import read_verdicts
+from in2r.errors import InputError
+
+FEWEST = 50
+"""pairs, below which nothing can be told from chance"""
+EMPTY = "empty caption"
+
+
+@dataclass(frozen=True)
+class AuditPairs:
+    """All rows of a table, and vectors of those that can be judged.
+
+    Attributes:
+        name: what the table is called, such as its file's name.
+        images: (rows,) the image of each row, as the table names it.
+        captions: (rows,) the caption of each row; empty where captions are vectors alone.
+        columns: the user's own columns by name, (rows,) each.
+        judged: (N,) int64, the rows that have vectors, ascending.
+        unjudged: row → why it has none.
+        vectors: of the rows `judged`, in their order.
+        same_caption: (N,) int64, equal for captions of the same words.
+        table: the user's file, where there is one.
+        files: image → its picture, where it is known.
+    """
+
+    name: str
+    images: Sequence[str]
+    captions: Sequence[str]
+    columns: Mapping[str, Sequence[str]]
+    judged: NDArray[np.int64]
+    unjudged: Mapping[int, str]
+    vectors: Vectors
+    same_caption: NDArray[np.int64]
+    table: UserTable | None = None
+    files: Mapping[str, Path] = field(default_factory=dict)
+
+
+def read_pairs(
+    path: str | Path,
+    *,
+    text_dim: int,
+    caption_vectors: str | None = None,
+    layout: str = "auto",
+    pictures: str | Path | None = None,
+) -> AuditPairs:
+    """Read all pairs of a data folder, whatever their split.
+
+    Args:
+        path: the folder.
+        text_dim: width of TF-IDF vectors, where captions have none of their own.
+        caption_vectors: file of caption vectors; None: captions.npy of a pair table, if it is there.
+        layout: of the folder, as `open_data` takes it.
+        pictures: a folder where an image's file has its id as name, with or without an ending; None: where
+            image_verdicts.csv says.
+
+    Raises:
+        InputError: the folder cannot be read, or has fewer than 50 pairs that can be judged.
+    """
+
+    def opened(vectors: str | bool | None) -> DataSource:
+        return open_data(
+            path, layout=layout, dev_rule="full", caption_vectors=vectors, skip_missing=True, announce=False
+        )
+
+    source = opened(caption_vectors)
+    table = source.user_table()
+    if caption_vectors is None and table is not None and source.unread_vectors() is not None:
+        source = opened(True)
+    splits = [source.split(name) for name in source.split_names]
+    rows = _rows(source, table)
+    images, captions, columns = _whole(source, splits, table, rows)
+    texts_given = all(split.captions is not None for split in splits)
+    vectors, same = _vectors(splits, text_dim)
+    unjudged = dict(table.left_out) if table is not None else {}
+    empty = np.array([texts_given and not captions[row].strip() for row in rows.tolist()], dtype=bool)
+    unjudged.update(dict.fromkeys(rows[empty].tolist(), EMPTY))
+    order = np.argsort(rows, kind="stable")
+    order = order[~empty[order]]
+    if len(order) < FEWEST:
+        raise InputError(f"{path}: {len(order)} pairs can be judged; an audit needs {FEWEST} or more")
+    return AuditPairs(
+        name=table.path.name if table is not None else Path(path).name,
+        images=images,
+        captions=captions,
+        columns=columns,
+        judged=rows[order],
+        unjudged=unjudged,
+        vectors=_chosen(vectors, order),
+        same_caption=same[order],
+        table=table,
+        files=_files(Path(path)) if pictures is None else _pictures(Path(pictures), images),
+    )
+
+
+def _rows(source: DataSource, table: UserTable | None) -> NDArray[np.int64]:
+    """Return the row of each pair of all splits, one split after the other."""
+    found, start = [], 0
+    for name in source.split_names:
+        rows = np.asarray(source.caption_rows(name), dtype=np.int64)
+        found.append(rows if table is not None else rows + start)  # the files of precomp splits follow each other
+        start += len(rows)
+    return np.concatenate(found)
+
+
+def _whole(
+    source: DataSource, splits: Sequence[PairSet], table: UserTable | None, rows: NDArray[np.int64]
+) -> tuple[Sequence[str], Sequence[str], Mapping[str, Sequence[str]]]:
+    """Return image and caption of every row, and the user's columns."""
+    if table is not None:
+        captions = [""] * len(table) if table.caption is None else table.columns[table.caption]
+        return table.columns[table.image], captions, table.columns
+    images = [split.image_ids[image] for split in splits for image in split.image_of_caption.tolist()]
+    captions = [text for split in splits for text in split.captions or [""] * len(split.image_of_caption)]
+    parts = [split.name for split in splits for _ in split.image_of_caption]
+    return images, captions, {"split": parts, "image": images, "caption": captions}
+
+
+def _vectors(splits: Sequence[PairSet], text_dim: int) -> tuple[Vectors, NDArray[np.int64]]:
+    """Return the vectors of all splits, and which captions have the same words."""
+    images = torch.cat([mean_regions(split.images) for split in splits])
+    starts = np.cumsum([0, *(len(split.images) for split in splits)])
+    owners = [split.image_of_caption + start for split, start in zip(splits, starts, strict=False)]
+    given = [mean_regions(split.caption_vectors) for split in splits if split.caption_vectors is not None]
+    words = [text for split in splits for text in split.captions or ()]
+    texts = torch.cat(given) if given else word_vectors(words, text_dim)
+    same = same_words(words) if words else same_rows(texts).numpy()
+    return Vectors(images, texts, torch.from_numpy(np.concatenate(owners)), same_rows(images)), same
+
+
+def word_vectors(captions: Sequence[str], dim: int) -> Tensor:
+    """Return (N, at most dim) TF-IDF vectors of captions; words that occur once tell nothing."""
+    return tfidf_vectors(Vocabulary.build(captions, min_count=2).encode(captions), dim)
+
+
+def same_words(captions: Sequence[str]) -> NDArray[np.int64]:
+    """Return (N,) int64, equal for captions of the same words in the same order."""
+    numbers: dict[tuple[str, ...], int] = {}
+    return np.array([numbers.setdefault(tuple(tokenize(text)), len(numbers)) for text in captions], dtype=np.int64)
+
+
+def same_rows(values: Tensor) -> Tensor:
+    """Return (rows,) int64, equal for rows of equal values."""
+    numbers: dict[bytes, int] = {}
+    return torch.tensor([numbers.setdefault(row.tobytes(), len(numbers)) for row in values.numpy()])
+
+
+def _chosen(vectors: Vectors, pairs: NDArray[np.int64]) -> Vectors:
+    """Return the vectors of some pairs, and of the images that these have."""
+    owner = vectors.image_of_pair[torch.from_numpy(pairs)]
+    kept, image_of_pair = torch.unique(owner, return_inverse=True)
+    groups = torch.unique(vectors.group_of_image[kept], return_inverse=True)[1]
+    return Vectors(vectors.images[kept], vectors.texts[torch.from_numpy(pairs)], image_of_pair, groups)
+
+
+def _files(folder: Path) -> dict[str, Path]:
+    """Return image → picture, as image_verdicts.csv has it; nothing where there is none."""
+    path = folder / VERDICTS
+    if not path.is_file():
+        return {}
+    return {name: Path(one.file) for name, one in read_verdicts(path).items() if one.file}
+
+
+def _pictures(folder: Path, images: Sequence[str]) -> dict[str, Path]:
+    """Return image → its file in a folder of pictures or below it, found by its name with or without ending."""
+    if not folder.is_dir():
+        raise InputError(f"{folder}: no such folder of pictures")
+    found: dict[str, Path] = {}
+    for file in sorted(folder.rglob("*")):
+        if file.is_file():
+            inside = file.relative_to(folder)
+            for name in (inside.as_posix(), inside.with_suffix("").as_posix(), file.name, file.stem):
+                found.setdefault(name, file)
+    return {image: found[image] for image in dict.fromkeys(images) if image in found}

@@ -1,0 +1,101 @@
+"""One audit from its data to what is known of every row."""
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from in2r.audit.evidence import MEANINGS, EvidenceBase, Scorer
+from in2r.audit.judge import Judgement, judge
+from in2r.audit.pairs import AuditPairs
+from in2r.audit.settings import AuditConfig
+from in2r.audit.verdicts import Verdicts, counts, decide
+
+FEW = 1000
+"""judged pairs below which scores are a hint at most"""
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What was asked, and what was found.
+
+    Attributes:
+        pairs: the table.
+        config: the settings.
+        base: the data set as witness.
+        judgement: of the pairs that could be judged.
+        verdicts: of every row.
+    """
+
+    pairs: AuditPairs
+    config: AuditConfig
+    base: EvidenceBase
+    judgement: Judgement
+    verdicts: Verdicts
+
+    @property
+    def identity(self) -> str:
+        """A hash of table and scores: decisions made by hand belong to them."""
+        digest = hashlib.sha256()
+        for text in (*self.pairs.images, *self.pairs.captions):
+            digest.update(text.encode() + b"\0")
+        digest.update(self.verdicts.score.round(6).tobytes())
+        return digest.hexdigest()[:16]
+
+    def summary(self) -> dict[str, Any]:
+        """Return the key figures as plain values."""
+        found, low, high = self.judgement, *self.judgement.interval
+        return {
+            "identity": self.identity,
+            "table": self.pairs.name,
+            "rows": len(self.pairs.images),
+            "judged": len(self.pairs.judged),
+            "images": len(self.pairs.vectors.images),
+            "verdicts": counts(self.verdicts),
+            "kept": int(self.verdicts.kept.sum()),
+            "cut": self.config.cut,
+            "noise_rate": 1 - found.share if self.verdicts.told else None,
+            "noise_rate_interval": [1 - high, 1 - low] if self.verdicts.told else None,
+            "moved_alone": found.moved_alone,
+            "separation": found.separation,
+            "components": dict(self.components()),
+            "settings": asdict(self.config),
+        }
+
+    def components(self) -> Mapping[str, str]:
+        """Return each kind of evidence and what it means."""
+        return {name: MEANINGS.get(name, "how alike a trained network finds them") for name in self.base.names}
+
+    def doubts(self) -> list[str]:
+        """Say why the scores may mean little."""
+        found = []
+        if not self.verdicts.told:
+            found.append(
+                "NOTHING TOLD: given pairs look like pairs mismatched on purpose (AUROC "
+                f"{self.judgement.separation:.2f}, by chance 0.50): the features do not fit the captions, or nearly "
+                "all pairs are wrong; no pair is called a suspect"
+            )
+        if len(self.pairs.judged) < FEW:
+            found.append(f"FEW PAIRS: {len(self.pairs.judged):,}; with fewer than {FEW:,}, scores are a hint at most")
+        return found
+
+
+def audit_pairs(
+    pairs: AuditPairs,
+    config: AuditConfig,
+    scorers: Mapping[str, Scorer] | None = None,
+    on_step: Callable[[str], None] = lambda what: None,
+) -> Audit:
+    """Judge every pair of a table.
+
+    Args:
+        pairs: the table, as `read_pairs` returns it.
+        config: the settings.
+        scorers: further evidence by name.
+        on_step: called with what is done next.
+    """
+    on_step("neighbours")
+    base = EvidenceBase(pairs.vectors, config, dict(scorers or {}))
+    judgement = judge(base, on_step)
+    on_step("verdicts")
+    return Audit(pairs, config, base, judgement, decide(pairs, base, judgement))
