@@ -162,6 +162,8 @@ def mark_best(cells: Sequence[str]) -> list[str]:
 def short_table(tables: Mapping[str, Table], groups: Sequence[str]) -> str:
     """Return rSum, differences to the baseline and the paper's own figures of several groups."""
     header = ["comparison", "row", "ensemble", "single network", "ensemble minus baseline", "single minus baseline"]
+    if all(tables[name].baseline is None for name in groups if name in tables):
+        header = header[:-2]
     rows = [row for name in groups if name in tables for row in short_rows(tables[name])]
     if not rows:
         return "Not measured yet."
@@ -179,7 +181,8 @@ def short_rows(table: Table) -> list[list[str]]:
             cells = dict(zip(recalls.header, (cell.text for cell in one), strict=True))
             cells |= dict(zip(costs.header, (cell.text for cell in two), strict=True))
             chosen = ["rSum, ensemble", "rSum, single network"]
-            chosen += [f"{kind} minus {table.baseline}" for kind in ("ensemble", "single network")]
+            if table.baseline is not None:
+                chosen += [f"{kind} minus {table.baseline}" for kind in ("ensemble", "single network")]
             paper = "" if line.paper is None else f"{line.paper.rsum:.1f}"
             title = "" if rows else table.title
             rows.append([title, ", ".join(line.labels), *(cells[name] for name in chosen), paper])
@@ -253,11 +256,12 @@ def write_pages(folder: GridFolder, tables: Mapping[str, Table]) -> None:
 
 
 def read_measured(folder: GridFolder) -> dict[str, Table]:
-    """Return the tables of the groups in which there is something to compare: two points of the first axis at least."""
+    """Return the tables of the groups with something to show: two points of the first axis, or the only one it has."""
     found = {}
     for table in read_tables(folder.path):
-        labels = {line.labels[0] for block in table.blocks for line in block.lines if line.runs}
-        if len(labels) > 1:
+        lines = [line for block in table.blocks for line in block.lines]
+        measured = {line.labels[0] for line in lines if line.runs}
+        if measured and len(measured) >= min(2, len({line.labels[0] for line in lines})):
             found[table.group] = table
     return found
 

@@ -1,0 +1,194 @@
+"""Measure the audit on photographs whose mismatches are known, and on pairs that people rated.
+
+    python benchmarks/audit.py flickr8k_precomp --noise caption:0.2 image:0.2 near:0.2 --seeds 0 1 2
+    python benchmarks/audit.py flickr8k_precomp --human expert.tsv
+
+Finished settings are kept in the results file and not measured again. `python benchmarks/report.py` writes them into
+docs/audit.md. Levels: caption = captions permuted alone; image = images permuted with all their captions; near = whole
+caption sets exchanged between images that look alike.
+"""
+
+import argparse
+import csv
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.stats import spearmanr
+from sklearn.metrics import average_precision_score, precision_recall_curve, roc_auc_score
+
+from in2r.audit.evidence import Asked, EvidenceBase, Vectors
+from in2r.audit.judge import Judgement, judge
+from in2r.audit.pairs import read_pairs
+from in2r.audit.settings import AuditConfig
+from in2r.data.noise import make_index
+from in2r.evidence.vectors import centred
+from in2r.files import read_json, write_json
+
+RESULTS = Path(__file__).parent / "results" / "audit.json"
+LEMON = {"beta": 5.0, "gamma": 5.0, "near": 0.1, "clean": 5.0, "neighbors": 30}
+"""the published fixed setting: beta, gamma, tau_1, tau_2, k"""
+RIGHT = 3.0
+"""mean rating from which a caption counts as right"""
+
+
+def asked_for() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path, help="folder in the precomp layout, five captions per image")
+    parser.add_argument("--vectors", default="caps_minilm", help="suffix of the caption vectors, or `words` for TF-IDF")
+    parser.add_argument("--noise", nargs="*", default=[], metavar="LEVEL:RATIO")
+    parser.add_argument("--seeds", nargs="*", type=int, default=[0])
+    parser.add_argument("--human", type=Path, help="table of ratings: image, caption_id, mean_score")
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    return parser.parse_args()
+
+
+def exchange_near(images: torch.Tensor, ratio: float, seed: int) -> NDArray[np.int64]:
+    """Return the image of each image's captions after images that look alike have exchanged theirs."""
+    x, moved = centred(images), np.arange(len(images))
+    free = torch.ones(len(x), dtype=torch.bool)
+    for image in np.random.default_rng(seed).permutation(len(x)).tolist():
+        if int((~free).sum()) >= ratio * len(x):
+            break
+        if free[image]:
+            alike = (x @ x[image]).masked_fill(~free, -torch.inf)
+            alike[image] = -torch.inf
+            other = int(alike.argmax())
+            free[image] = free[other] = False
+            moved[image], moved[other] = other, image
+    return moved
+
+
+def mismatch(vectors: Vectors, level: str, ratio: float, seed: int) -> tuple[Vectors, NDArray[np.bool_]]:
+    """Return the data with mismatched pairs, and which pairs are right."""
+    own = vectors.image_of_pair.numpy()
+    given = (
+        exchange_near(vectors.images, ratio, seed)[own] if level == "near" else make_index(own, ratio, level, seed=seed)
+    )
+    changed = Vectors(vectors.images, vectors.texts, torch.from_numpy(given), vectors.group_of_image)
+    return changed, given == own
+
+
+def measure(data: Vectors, right: NDArray[np.bool_]) -> dict[str, Any]:
+    """Audit, and compare with the truth."""
+    start = time.process_time()
+    base = EvidenceBase(data, AuditConfig())
+    found = judge(base)
+    seconds = time.process_time() - start
+    kinds = {name: found.evidence[:, column] for column, name in enumerate(base.names)}
+    first = base.of(base.look(every(data)), base.fit(torch.ones(len(right))), torch.ones(len(right)))
+    kinds |= {"linear maps, one pass": first[:, 0], "LEMoN": lemon(base, first[:, 0])}
+    return {**figures(found, right), "auroc": aurocs(found, kinds, right), "cpu_seconds": round(seconds, 1)}
+
+
+def every(data: Vectors) -> Asked:
+    """Ask about all given pairs."""
+    pairs = torch.arange(len(data.image_of_pair))
+    return Asked(data.image_of_pair, pairs, data.image_of_pair, pairs)
+
+
+def lemon(base: EvidenceBase, similarity: torch.Tensor) -> torch.Tensor:
+    """Return LEMoN's score of each pair, larger = better, with the linear maps in place of CLIP.
+
+    -[d(x, y) + β / k Σ_n d(y, y_n) e^(-τ₁ d(x, x_n)) e^(-τ₂ d(x_n, y_n))
+              + γ / k Σ_m d(x, x_m) e^(-τ₁ d(y, y_m)) e^(-τ₂ d(x_m, y_m))], d = 1 - cosine,
+    n = the k pairs nearest by image, m = by caption.
+    """
+    seen, d = base.look(every(base.data)), 1 - similarity
+    total = d.clone()
+    for voices, factor in zip(seen.voices[:2], (LEMON["beta"], LEMON["gamma"]), strict=True):
+        k = int(LEMON["neighbors"])
+        pair, known = voices.pair[:, :k], (voices.weight[:, :k] > 0).float()
+        near = 1 - base.config.temperature * voices.weight[:, :k].clamp(min=1e-9).log().neg()
+        weight = torch.exp(-LEMON["near"] * (1 - near)) * torch.exp(-LEMON["clean"] * d[pair]) * known
+        total += factor * ((1 - voices.cosine[:, :k]) * weight).sum(dim=1) / known.sum(dim=1).clamp(min=1)
+    return -total
+
+
+def aurocs(found: Judgement, kinds: dict[str, torch.Tensor], right: NDArray[np.bool_]) -> dict[str, float]:
+    """Return the AUROC of all evidence together and of each kind; unknown evidence counts as the least."""
+    scores = {"all together": found.log_odds, **kinds}
+    if right.all():
+        return {}
+    return {name: float(roc_auc_score(right, s.nan_to_num(-1e3).numpy())) for name, s in scores.items()}
+
+
+def figures(found: Judgement, right: NDArray[np.bool_]) -> dict[str, Any]:
+    """Return noise rate, calibration and what the worst pairs are."""
+    score, order, wrong = found.score.numpy(), found.log_odds.numpy().argsort(), ~right
+    bins = np.minimum((score * 10).astype(int), 9)
+    off = sum(abs(right[bins == b].mean() - score[bins == b].mean()) * (bins == b).mean() for b in np.unique(bins))
+    worst = {f"worst {p} %": float(wrong[order[: max(1, len(order) * p // 100)]].mean()) for p in (1, 5, 10)}
+    part = {
+        "noise": float(wrong.mean()),
+        "estimated": 1 - found.share,
+        "interval": [1 - s for s in found.interval[::-1]],
+    }
+    flagged = score < AuditConfig().cut
+    cut = {"precision": float(wrong[flagged].mean()) if flagged.any() else None}
+    if right.all():
+        return {**part, "calibration_error": float(off), "flagged": float(flagged.mean())}
+    precision, recall, _ = precision_recall_curve(wrong, -found.log_odds.numpy())
+    best = float(np.max(2 * precision * recall / np.maximum(precision + recall, 1e-9)))
+    recalled = float(flagged[wrong].mean())
+    return {
+        **part, **worst, **cut, "recall": recalled, "best_f1": best, "calibration_error": float(off),
+        "auprc": float(average_precision_score(wrong, -found.log_odds.numpy())), "moved_alone": found.moved_alone,
+    }  # fmt: skip
+
+
+def rated(data: Vectors, ids: list[str], path: Path, train: int) -> dict[str, Any]:
+    """Append the rated pairs of the test images to the training pairs with 20 % wrong captions, and audit all."""
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file, delimiter="\t"))
+    place = {name: number for number, name in enumerate(ids)}
+    images = torch.tensor([place[row["image"]] for row in rows])
+    captions = [row["caption_id"].split("#") for row in rows]
+    texts = torch.tensor([5 * place[name] + int(number) for name, number in captions])
+    ratings = np.array([float(row["mean_score"]) for row in rows])
+    old = torch.arange(train)
+    owner = torch.from_numpy(make_index(data.image_of_pair[old].numpy(), 0.2, "caption", seed=0))
+    both = Vectors(
+        data.images, torch.cat([data.texts[old], data.texts[texts]]), torch.cat([owner, images]), data.group_of_image
+    )
+    base = EvidenceBase(both, AuditConfig())
+    found = judge(base)
+    scores = {"all together": found.log_odds, **{n: found.evidence[:, c] for c, n in enumerate(base.names)}}
+    result = {}
+    for name, values in scores.items():
+        own = values[train:].nan_to_num(-1e3).numpy()
+        result[name] = {"rank": float(spearmanr(own, ratings)[0]), "auroc": float(roc_auc_score(ratings >= RIGHT, own))}
+    return {"pairs": len(rows), **result}
+
+
+def main() -> None:
+    """Measure what is not measured yet."""
+    asked = asked_for()
+    torch.set_num_threads(1)
+    done: dict[str, Any] = read_json(asked.out) if asked.out.is_file() else {}
+    vectors = None if asked.vectors == "words" else asked.vectors
+    pairs = read_pairs(asked.data, text_dim=AuditConfig().text_dim, caption_vectors=vectors)
+    data = pairs.vectors
+    for noise in asked.noise:
+        level, ratio = noise.split(":")
+        for seed in asked.seeds:
+            key = f"{asked.vectors} {noise} seed {seed}"
+            if key not in done:
+                done[key] = measure(*mismatch(data, level, float(ratio), seed))
+                print(key, json.dumps(done[key]), flush=True)
+                write_json(asked.out, done)
+    if asked.human is not None:
+        ids = list(dict.fromkeys(pairs.images))
+        train = sum(part == "train" for part in pairs.columns["split"])
+        done[f"{asked.vectors} human"] = rated(data, ids, asked.human, train)
+        print(json.dumps(done[f"{asked.vectors} human"], indent=1))
+        write_json(asked.out, done)
+
+
+if __name__ == "__main__":
+    main()
