@@ -7,7 +7,15 @@ import torch
 from torch import Tensor
 
 from in2r.audit.settings import AuditConfig
-from in2r.evidence import LinearMaps, agreement, closeness, fit_linear_maps, linear_similarity, nearest_references
+from in2r.evidence import (
+    LinearMaps,
+    agreement,
+    closeness,
+    cosines_with,
+    fit_linear_maps,
+    linear_similarity,
+    nearest_references,
+)
 from in2r.evidence.vectors import centred
 from in2r.seeds import torch_generator
 
@@ -52,11 +60,31 @@ class Asked:
         texts: (P,) int64, the number of the pair whose caption it is.
         siblings_of: (P,) int64, the image whose other captions are asked; the image itself, unless a whole group of
             captions has moved.
+        instead_of: (P,) int64, the pair in whose place the caption stands, which is not asked either; the caption's own
+            pair, unless it has moved alone.
     """
 
     images: Tensor
     texts: Tensor
     siblings_of: Tensor
+    instead_of: Tensor
+
+
+@dataclass(frozen=True)
+class Voices:
+    """Who is asked about P pairs: the pairs (P, k), what each says as a cosine, and how near it is, as a weight."""
+
+    pair: Tensor
+    cosine: Tensor
+    weight: Tensor
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Pairs that are asked about, and the voices of image neighbours, text neighbours and other captions."""
+
+    asked: Asked
+    voices: tuple[Voices, Voices, Voices]
 
 
 @dataclass
@@ -108,43 +136,52 @@ class EvidenceBase:
             data.images, data.texts, data.image_of_pair, folds, self.config.folds, trust + BELIEVED, self.config.ridge
         )
 
-    def of(self, asked: Asked, maps: Sequence[LinearMaps], trust: Tensor) -> Tensor:
+    def look(self, asked: Asked) -> "Seen":
+        """Find who is asked about pairs and what they say; it does not depend on who is believed."""
+        group, images = self._group_of_pair, self.data.group_of_image[asked.images]
+        home = self.data.group_of_image[asked.siblings_of]
+
+        def others(pair: Tensor) -> Tensor:
+            """Tell which pairs belong to neither image; what has moved together does not speak for itself."""
+            return (group[pair] != images[:, None]) & (group[pair] != home[:, None])
+
+        u, v = self._u[asked.texts], self._v[asked.images]
+        near = self._near_image[asked.images]
+        by_image = self.references[near]
+        image_side = Voices(
+            by_image,
+            cosines_with(u, self._u[self.references], near),
+            self._close_image[asked.images] * others(by_image) * (by_image != asked.texts[:, None]),
+        )
+        near = self._near_text[asked.texts]
+        by_text = self.references[near]
+        text_side = Voices(
+            by_text,
+            cosines_with(v, self._v[self.data.image_of_pair[self.references]], near),
+            self._close_text[asked.texts] * others(by_text),
+        )
+        pair = self._siblings[home]
+        known = (pair >= 0) & (pair != asked.texts[:, None]) & (pair != asked.instead_of[:, None])
+        pair = pair.clamp(min=0)
+        return Seen(asked, (image_side, text_side, Voices(pair, cosines_with(u, self._u, pair), known.float())))
+
+    def of(self, seen: "Seen", maps: Sequence[LinearMaps], trust: Tensor) -> Tensor:
         """Return the evidence of pairs, (P, kinds) float32, larger = better, NaN where nobody can be asked.
 
         A pair's own image, its copies and the caption itself are never asked.
 
         Args:
-            asked: P pairs.
+            seen: P pairs, as `look` returns them.
             maps: as `fit` returns them.
             trust: (N,) in [0, 1], how far the given pairs are believed.
         """
+        data, asked = self.data, seen.asked
         columns = [
-            linear_similarity(maps, self.fold_of_image, self.data.images, self.data.texts, asked.images, asked.texts),
-            self._image_neighbors(asked, trust),
-            self._text_neighbors(asked, trust),
-            self._other_captions(asked, trust),
+            linear_similarity(maps, self.fold_of_image, data.images, data.texts, asked.images, asked.texts),
+            *(agreement(one.cosine, one.weight * trust[one.pair], self.config.temperature) for one in seen.voices),
             *(scorer(asked.images, asked.texts).float() for scorer in self.scorers.values()),
         ]
         return torch.stack(columns, dim=1)
-
-    def _image_neighbors(self, asked: Asked, trust: Tensor) -> Tensor:
-        near = self._near_image[asked.images]
-        pair = self.references[near]
-        weight = self._close_image[asked.images] * trust[pair] * (pair != asked.texts[:, None])
-        return agreement(self._u[asked.texts], self._u[self.references], near, weight, self.config.temperature)
-
-    def _text_neighbors(self, asked: Asked, trust: Tensor) -> Tensor:
-        near = self._near_text[asked.texts]
-        pair = self.references[near]
-        others = self._group_of_pair[pair] != self.data.group_of_image[asked.images][:, None]
-        weight = self._close_text[asked.texts] * trust[pair] * others
-        images = self._v[self.data.image_of_pair[self.references]]
-        return agreement(self._v[asked.images], images, near, weight, self.config.temperature)
-
-    def _other_captions(self, asked: Asked, trust: Tensor) -> Tensor:
-        pair = self._siblings[self.data.group_of_image[asked.siblings_of]]
-        weight = trust[pair.clamp(min=0)] * ((pair >= 0) & (pair != asked.texts[:, None]))
-        return agreement(self._u[asked.texts], self._u, pair.clamp(min=0), weight, self.config.temperature)
 
     def neighbors(self, image: int, trust: Tensor, count: int) -> list[int]:
         """Return the pairs nearest to an image that are believed, one an image, the nearest first."""

@@ -41,7 +41,8 @@ class Judgement:
         share: estimated share of matching pairs.
         interval: its 95 % interval.
         moved_alone: estimated share of wrong captions that moved without their image's other captions.
-        separation: AUROC of the model between given pairs and pairs mismatched on purpose; 0.5: it tells nothing.
+        separation: AUROC between given pairs and pairs mismatched on purpose, in the first pass as the share is; 0.5:
+            the evidence tells nothing.
         model: of the evidence.
         maps: the linear maps of each fold, by which "own similarity" was found.
     """
@@ -67,39 +68,59 @@ def judge(base: EvidenceBase, on_step: Callable[[str], None] = lambda what: None
     """
     config, data = base.config, base.data
     count = len(data.image_of_pair)
-    given = Asked(data.image_of_pair, torch.arange(count), data.image_of_pair)
-    alone, together = mismatched_on_purpose(base)
-    trust = torch.ones(count)
+    every = torch.arange(count)
+    given = Asked(data.image_of_pair, every, data.image_of_pair, every)
+    seen = [base.look(asked) for asked in (given, *mismatched_on_purpose(base))]
+    trust, share = torch.ones(count), None
     for number in range(config.rounds):
         on_step(f"evidence, pass {number + 1} of {config.rounds}")
         maps = base.fit(trust)
-        evidence, *wrong = (base.of(asked, maps, trust) for asked in (given, alone, together))
+        evidence, *wrong = (base.of(one, maps, trust) for one in seen)
         on_step(f"model, pass {number + 1} of {config.rounds}")
+        both, rest = torch.cat(wrong), [column for column in range(evidence.shape[1]) if column != OTHER]
         fitted = _drawn(count, MOST_FITTED, config, "fitted")
-        moved_alone = _moved_alone(evidence[fitted], wrong)
-        ways = torch.cat(
-            [torch.full((len(part),), share) for part, share in zip(wrong, (moved_alone, 1 - moved_alone), strict=True)]
-        )
-        both = torch.cat(wrong)
-        order = fit_clean_model(evidence[fitted], both, mismatched_weight=ways)
-        share = share_of_matching(order.log_odds(evidence), order.log_odds(both), mismatched_weight=ways)
-        share = min(max(share, LEAST_SHARE), 1 - LEAST_SHARE)
+        apart = _counted(evidence[:, rest], fitted, both[:, rest], share)
+        log_odds = apart.log_odds(evidence[:, rest])
+        if share is None:
+            share = apart.share
+            counted = apart.log_odds(both[:, rest])
+            interval = _interval(base, log_odds, counted, share)
+            separation = _auroc(log_odds, counted, torch.ones(len(counted)))
+        moved_alone = _moved_alone(1 - torch.sigmoid(log_odds), evidence[:, OTHER], [part[:, OTHER] for part in wrong])
+        ways = torch.tensor([moved_alone, 1 - moved_alone]).repeat_interleave(torch.tensor([len(w) for w in wrong]))
         model = fit_clean_model(evidence[fitted], both, mismatched_weight=ways, share=share)
         log_odds = model.log_odds(evidence)
         trust = torch.sigmoid(log_odds).float()
-    on_step("interval of the noise rate")
     return Judgement(
         score=trust,
         log_odds=log_odds,
         components=_beaten(evidence, both, ways),
         evidence=evidence,
         share=model.share,
-        interval=_interval(base, log_odds, model.log_odds(both), ways, model.share),
+        interval=interval,
         moved_alone=moved_alone,
-        separation=_auroc(log_odds[fitted], model.log_odds(both), ways),
+        separation=separation,
         model=model,
         maps=maps,
     )
+
+
+def _counted(given: Tensor, fitted: Tensor, wrong: Tensor, share: float | None) -> CleanModel:
+    """Fit a model; where the share of matching pairs is not known yet, its order alone is fitted first and counts it.
+
+    The order is fitted on one half of the pairs and counts on the other, in turn. The count is made in the first pass:
+    later ones believe pairs by what these pairs have taught, and count too many. It is made without the images' other
+    captions, by which captions that moved alone and those that moved together differ: so it does not depend on how they
+    moved.
+    """
+    if share is None:
+        shares = []
+        for own, other in ((0, 1), (1, 0)):
+            order = fit_clean_model(given[fitted[own::2]], wrong[own::2])
+            asked, mismatched = order.log_odds(given[fitted[other::2]]), order.log_odds(wrong[other::2])
+            shares.append(share_of_matching(asked, mismatched))
+        share = sum(shares) / len(shares)
+    return fit_clean_model(given[fitted], wrong, share=min(max(share, LEAST_SHARE), 1 - LEAST_SHARE))
 
 
 def mismatched_on_purpose(base: EvidenceBase) -> tuple[Asked, Asked]:
@@ -113,8 +134,8 @@ def mismatched_on_purpose(base: EvidenceBase) -> tuple[Asked, Asked]:
         images = data.image_of_pair[other]
         home = data.image_of_pair[texts]
         apart = data.group_of_image[images] != data.group_of_image[home]
-        images, texts, home = images[apart], texts[apart], home[apart]
-        found.append(Asked(images, texts, images if way == "alone" else home))
+        images, texts, home, other = images[apart], texts[apart], home[apart], other[apart]
+        found.append(Asked(images, texts, images, other) if way == "alone" else Asked(images, texts, home, texts))
     return found[0], found[1]
 
 
@@ -122,26 +143,26 @@ def _drawn(count: int, most: int, config: AuditConfig, purpose: str) -> Tensor:
     return torch.randperm(count, generator=torch_generator(config.seed, purpose))[:most]
 
 
-def _moved_alone(given: Tensor, wrong: list[Tensor]) -> float:
-    """Estimate how wrong captions have moved, by what the image's other captions say of the surely wrong pairs.
+def _moved_alone(doubt: Tensor, given: Tensor, wrong: list[Tensor]) -> float:
+    """Estimate how wrong captions have moved, by what their images' other captions say.
 
-    Without that evidence the others tell which pairs are wrong. The mean rank of "other captions" among those lies
-    between the mean ranks of both ways.
+    Among the surely wrong pairs, the mean rank of that evidence lies between its mean ranks of both ways.
+
+    Args:
+        doubt: (N,) probability that a pair is wrong, found without that evidence.
+        given: (N,) evidence of the images' other captions.
+        wrong: the same of pairs mismatched on purpose: moved alone, moved together.
     """
-    ranked = torch.cat([part[:, OTHER] for part in wrong])
+    ranked = torch.cat(wrong)
     ranked = ranked[~ranked.isnan()].sort().values
-    if not len(ranked):
+    known = ~given.isnan()
+    weight = doubt[known] ** DOUBT_POWER
+    total = float(weight.sum())
+    if not len(ranked) or total == 0:
         return 0.5
-    rest = [column for column in range(given.shape[1]) if column != OTHER]
-    model = fit_clean_model(given[:, rest], torch.cat(wrong)[:, rest])
-    doubt = (1 - torch.sigmoid(model.log_odds(given[:, rest]))) ** DOUBT_POWER
-    known = ~given[:, OTHER].isnan()
-    doubt, total = doubt[known], float(doubt[known].sum())
-    alone, together = (_mean_rank(part[:, OTHER], ranked) for part in wrong)
-    if total == 0 or alone == together:
-        return 0.5
-    seen = float((doubt * _rank(given[known, OTHER], ranked)).sum()) / total
-    share = min(max((seen - together) / (alone - together), 0.0), 1.0)
+    alone, together = (_mean_rank(part, ranked) for part in wrong)
+    seen = float((weight * _rank(given[known], ranked)).sum()) / total
+    share = min(max((seen - together) / (alone - together), 0.0), 1.0) if alone != together else 0.5
     return (total * share + PRIOR) / (total + 2 * PRIOR)
 
 
@@ -167,7 +188,7 @@ def _beaten(evidence: Tensor, wrong: Tensor, weight: Tensor) -> Tensor:
     return shares.masked_fill(evidence.isnan(), torch.nan)
 
 
-def _interval(base: EvidenceBase, given: Tensor, wrong: Tensor, ways: Tensor, share: float) -> tuple[float, float]:
+def _interval(base: EvidenceBase, given: Tensor, wrong: Tensor, share: float) -> tuple[float, float]:
     """Return the 95 % interval of the share of matching pairs, counted on images drawn with replacement."""
     group = base.data.group_of_image[base.data.image_of_pair]
     groups, shares = int(group.max()) + 1, []
@@ -175,7 +196,7 @@ def _interval(base: EvidenceBase, given: Tensor, wrong: Tensor, ways: Tensor, sh
         draws = torch_generator(base.config.seed, "draws", number)
         times = torch.randint(groups, (groups,), generator=draws).bincount(minlength=groups)[group]
         repeated = torch.randint(len(wrong), (len(wrong),), generator=draws).bincount(minlength=len(wrong))
-        shares.append(share_of_matching(given, wrong, times, repeated * ways))
+        shares.append(share_of_matching(given, wrong, times, repeated))
     spread = 1.96 * float(torch.tensor(shares, dtype=torch.float64).std())
     return max(0.0, share - spread), min(1.0, share + spread)
 

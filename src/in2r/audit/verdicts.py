@@ -72,9 +72,8 @@ def decide(pairs: AuditPairs, base: EvidenceBase, judgement: Judgement) -> Verdi
     if told:
         names[score < config.cut] = "suspect"
         names[score < config.sure] = "mismatch"
-    order = judgement.log_odds.argsort(stable=True)
-    percentile = torch.empty(len(score), dtype=torch.float64)
-    percentile[order] = 100 * torch.arange(1, len(score) + 1, dtype=torch.float64) / max(1, len(score))
+    below = torch.searchsorted(judgement.log_odds.sort().values, judgement.log_odds, right=True)
+    percentile = 100 * below.double() / max(1, len(score))
     whole = np.full(rows, "unreadable", dtype=object)
     for row, why in pairs.unjudged.items():
         whole[row] = "empty" if why == EMPTY else "unreadable"

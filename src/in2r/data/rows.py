@@ -11,11 +11,11 @@ from pathlib import Path
 from in2r.errors import InputError
 
 _MARKS = {  # UTF-32 first: its mark begins as that of UTF-16 does
-    codecs.BOM_UTF32_LE: "utf-32",
-    codecs.BOM_UTF32_BE: "utf-32",
-    codecs.BOM_UTF16_LE: "utf-16",
-    codecs.BOM_UTF16_BE: "utf-16",
-    codecs.BOM_UTF8: "utf-8-sig",
+    codecs.BOM_UTF32_LE: "utf-32-le",
+    codecs.BOM_UTF32_BE: "utf-32-be",
+    codecs.BOM_UTF16_LE: "utf-16-le",
+    codecs.BOM_UTF16_BE: "utf-16-be",
+    codecs.BOM_UTF8: "utf-8",
 }
 _REMEDY = 'save the file as UTF-8, or name its encoding in data.json of a pair table, such as {"encoding": "cp1252"}'
 
@@ -33,12 +33,13 @@ def read_text(path: Path, encoding: str | None = None) -> str:
     return read_encoded(path, encoding)[0]
 
 
-def read_encoded(path: Path, encoding: str | None = None) -> tuple[str, str]:
-    """Read as `read_text` does; return the text without byte-order mark, and the encoding that writes it as it was."""
+def read_encoded(path: Path, encoding: str | None = None) -> tuple[str, bytes, str]:
+    """Read as `read_text` does; return the text without byte-order mark, the mark (may be b""), and the encoding."""
     data = read_bytes(path)
-    encoding = next((name for mark, name in _MARKS.items() if data.startswith(mark)), encoding or "utf-8")
+    mark = next((mark for mark in _MARKS if data.startswith(mark)), b"")
+    encoding = _MARKS.get(mark, encoding or "utf-8")
     try:
-        text = data.decode(encoding)
+        text = data[len(mark) :].decode(encoding)
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
         name = "UTF-8" if encoding.startswith("utf-8") else encoding
@@ -46,7 +47,7 @@ def read_encoded(path: Path, encoding: str | None = None) -> tuple[str, str]:
     if "\0" in text:
         line = text.count("\n", 0, text.index("\0")) + 1
         raise InputError(f"{path}: line {line} holds zero bytes, as UTF-16 without byte-order mark does; {_REMEDY}")
-    return text, encoding
+    return text, mark, encoding
 
 
 def read_bytes(path: Path) -> bytes:

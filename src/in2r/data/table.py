@@ -11,7 +11,7 @@ encoder.json         optional, of `in2r features`: what made the features
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -113,18 +113,20 @@ class TableSource:
     def user_table(self) -> UserTable:
         """Return the whole table: all rows and columns as they stand, and why some rows have no features."""
         layout, path = self._layout, self._layout.table
-        known = [layout.columns[name] for name in ("image", "caption", "split")]
+        names = read_names(path, layout.encoding)
+        known = [_own_name(layout.columns[name], names) for name in ("image", "caption", "split")]
         try:
-            columns = read_table(path, [], read_names(path, layout.encoding), layout.encoding).columns
+            columns = read_table(path, [], names, layout.encoding).columns
         except InputError as error:  # a list, a picture, a key that only some lines have
             log.warning("%s; only the columns of image, caption and split are carried along", error)
-            columns = read_table(path, [], known, layout.encoding).columns
-        image, caption, _ = (_own_name(name, columns) for name in known)
+            columns = read_table(path, [], [name for name in known if name is not None], layout.encoding).columns
+        image, caption, _ = known
         assert image is not None  # the table was read by it
         named, left_out = columns[image], np.flatnonzero(self._image_rows < 0).tolist()
         file = self.path / VERDICTS
         verdicts = read_verdicts(file) if left_out and file.is_file() else {}
-        reasons = {row: verdicts[named[row]].verdict if named[row] in verdicts else MISSING for row in left_out}
+        why = {name: one.verdict for name, one in verdicts.items() if not one.encoded}
+        reasons = {row: why.get(named[row], MISSING) for row in left_out}
         return UserTable(path, layout.encoding, columns, image, caption, self._lines, reasons)
 
     def images_in_several_splits(self) -> list[tuple[str, int]]:
@@ -265,7 +267,7 @@ class TableSource:
         )  # fmt: skip
 
 
-def _own_name(wanted: str, columns: Mapping[str, object]) -> str | None:
+def _own_name(wanted: str, names: Sequence[str]) -> str | None:
     """Return the table's own name of a column, as `read_table` finds it; None where there is none."""
-    same = [name for name in columns if name == wanted] or [n for n in columns if n.casefold() == wanted.casefold()]
+    same = [name for name in names if name == wanted] or [n for n in names if n.casefold() == wanted.casefold()]
     return same[0] if same else None

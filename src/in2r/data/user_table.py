@@ -55,7 +55,7 @@ class UserTable:
         if self.ending == ".parquet":
             self._write_parquet(target, kept)
             return
-        text, encoding = read_encoded(self.path, self.encoding)
+        text, mark, encoding = read_encoded(self.path, self.encoding)
         # A csv record ends where the csv module says, a JSON line at "\n" alone.
         lines = list(io.StringIO(text, newline="\n" if self.ending.startswith(".jsonl") else ""))
         first = [line - 1 for line in self.lines]
@@ -63,7 +63,8 @@ class UserTable:
         for start, end, keep in zip(first, [*first[1:], len(lines)], kept.tolist(), strict=True):
             if keep:
                 chosen += lines[start:end]
-        content = "".join(chosen).encode(encoding)
+        own = "".encode(encoding)  # a mark that the codec writes by itself, such as that of utf-8-sig
+        content = mark + "".join(chosen).encode(encoding).removeprefix(own)
         with atomic_path(target) as temporary:
             temporary.write_bytes(gzip.compress(content, mtime=0) if self.ending.endswith(".gz") else content)
 

@@ -4,7 +4,7 @@ from in2r.evidence.clean_model import CleanModel, fit_clean_model, share_of_matc
 from in2r.evidence.linear import LinearMaps, fit_linear_maps, linear_similarity
 from in2r.evidence.posterior import whole_set_log_posterior
 from in2r.evidence.raw import has_other_captions, neighbor_evidence, own_caption_evidence
-from in2r.evidence.references import agreement, closeness, nearest_references
+from in2r.evidence.references import agreement, closeness, cosines_with, nearest_references
 from in2r.evidence.rematch import best_other_image
 from in2r.evidence.trust import ScoreMixture, anchored_posterior, matching_share, mixture_posterior, standardize
 
@@ -16,6 +16,7 @@ __all__ = [
     "anchored_posterior",
     "best_other_image",
     "closeness",
+    "cosines_with",
     "fit_clean_model",
     "fit_linear_maps",
     "has_other_captions",

@@ -45,9 +45,7 @@ class CleanModel:
 
     def contributions(self, evidence: Tensor) -> Tensor:
         """Return h_j(x_j) - h_j(median), (P, J), of evidence (P, J): log-odds; NaN (not known) counts as 0."""
-        curve = _curve(self.knots, evidence.double())
-        middle = _curve(self.knots, self.knots[:, KNOTS // 2 - 1 : KNOTS // 2 + 1].mean(dim=1)[None])
-        return ((curve - middle).nan_to_num(0.0) * self.slopes).sum(dim=2)
+        return (_from_median(self.knots, evidence.double()) * self.slopes).sum(dim=2)
 
     def log_odds(self, evidence: Tensor) -> Tensor:
         """Return log P / (1 - P), (P,) float64, of evidence (P, J)."""
@@ -61,6 +59,12 @@ def _curve(knots: Tensor, evidence: Tensor) -> Tensor:
     gone[:, :, 1:] = gone[:, :, 1:].clamp(min=0)
     gone[:, :, :-1] = gone[:, :, :-1].clamp(max=1)
     return gone
+
+
+def _from_median(knots: Tensor, evidence: Tensor) -> Tensor:
+    """Return `_curve` less that of the median, (P, J, KNOTS - 1); 0 where the evidence is not known."""
+    middle = _curve(knots, knots[:, KNOTS // 2 - 1 : KNOTS // 2 + 1].mean(dim=1)[None])
+    return (_curve(knots, evidence) - middle).nan_to_num(0.0)
 
 
 def fit_clean_model(
@@ -96,7 +100,7 @@ def fit_clean_model(
     for name, x, w in zip(("given_weight", "mismatched_weight"), (a, b), weights, strict=True):
         check_weights(name, w, len(x))
     knots = _knots(torch.cat([a, b]))
-    curves = [_curve(knots, x).nan_to_num(0.0).flatten(1) for x in (a, b)]
+    curves = [_from_median(knots, x).flatten(1) for x in (a, b)]
     theta = torch.full((curves[0].shape[1] + 2,), START, dtype=torch.float64, device=a.device)
     theta[-2], theta[-1] = 0.0, 0.0 if share is None else _logit(1 - share)
     theta.requires_grad_()
@@ -122,8 +126,7 @@ def fit_clean_model(
     with torch.enable_grad():
         search.step(closure)  # type: ignore[no-untyped-call]
     slopes = softplus(theta[:-2].detach()).reshape(knots.shape[0], -1)
-    offset = float(theta[-2].detach() + _middle(knots, slopes))
-    return CleanModel(knots, slopes, offset, float(torch.sigmoid(-theta[-1].detach())))
+    return CleanModel(knots, slopes, float(theta[-2].detach()), float(torch.sigmoid(-theta[-1].detach())))
 
 
 def share_of_matching(
@@ -131,7 +134,7 @@ def share_of_matching(
 ) -> float:
     """Return π, the share of given pairs that match, counted by scores of any scale.
 
-    1 - π = min over c of F(c) / F₋(c), the shares of given and of mismatched pairs with a score below c: hardly any
+    1 - π = min over c of F(c) / F₋(c), the shares of given and of mismatched pairs with a score up to c: hardly any
     matching pair is that bad. Looked for where F₋ is 0.2 to 0.95, at the c whose ratio plus standard error is least.
 
     Args:
@@ -150,8 +153,8 @@ def share_of_matching(
     own = torch.ones(len(given), dtype=torch.float64) if given_weight is None else given_weight.double()
     for step in range(4, 20):
         place = min(int(torch.searchsorted(reached, step / 20)), len(values) - 1)
-        low = float((own * (given < values[place])).sum() / own.sum())
-        total = max(float((weight * (values < values[place])).sum() / weight.sum()), 1e-9)
+        low = float((own * (given <= values[place])).sum() / own.sum())
+        total = float((weight * (values <= values[place])).sum() / weight.sum())
         below.append((low / total + (low * (1 - low) / len(given)) ** 0.5 / total, low / total))
     return min(max(1 - min(below)[1], 0.0), 1.0)
 
@@ -168,12 +171,6 @@ def _knots(evidence: Tensor) -> Tensor:
         width = max(float(knots[-1] - knots[0]), 1e-6)
         found.append(knots + width * 1e-6 * torch.arange(KNOTS, device=knots.device))  # ties get a width
     return torch.stack(found)
-
-
-def _middle(knots: Tensor, slopes: Tensor) -> Tensor:
-    """Return Σ_j h_j at the median, which `contributions` leaves out of each h_j."""
-    at = knots[:, KNOTS // 2 - 1 : KNOTS // 2 + 1].mean(dim=1)[None]
-    return (_curve(knots, at)[0] * slopes).sum()
 
 
 def _logit(share: float) -> float:

@@ -55,7 +55,7 @@ class LinearMaps:
 
 def _embed(values: Tensor, mean: Tensor, directions: Tensor) -> Tensor:
     with full_precision(values.device):
-        embedded = (at_least_float32(values) - mean.to(values.device)) @ directions
+        embedded = (values.to(mean) - mean) @ directions
     unit: Tensor = embedded / torch.linalg.vector_norm(embedded, dim=1, keepdim=True).clamp(min=TINY)
     return unit
 
@@ -177,7 +177,7 @@ def _whitening(covariance: Tensor, ridge: float) -> Tensor:
     """Return (covariance + a I)^(-1/2); directions without any variance are left out."""
     values, vectors = torch.linalg.eigh(covariance)
     shrunk = values.clamp(min=0) + ridge * values.mean().clamp(min=0)
-    scale = torch.where(shrunk > TINY * shrunk.max().clamp(min=TINY), shrunk.clamp(min=TINY).rsqrt(), 0.0)
+    scale = torch.where(shrunk > TINY * shrunk.max(), shrunk, torch.inf).rsqrt()
     root: Tensor = vectors * scale @ vectors.T
     return root
 

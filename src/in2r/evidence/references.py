@@ -57,27 +57,41 @@ def nearest_references(
 
 
 @torch.no_grad()
-def agreement(
-    judged: Tensor,
-    references: Tensor,
-    near: Tensor,
-    weight: Tensor,
-    temperature: float = 0.1,
-    floor: float = 1e-6,
-    block_bytes: int = BLOCK_BYTES,
-) -> Tensor:
-    """Return how much the neighbours of one side of a pair support its other side.
-
-    log(floor + sum_r w_r e^((c_r - 1) / T) / sum_r w_r), c_r = cosine of the judged item and that of neighbour r.
+def cosines_with(judged: Tensor, references: Tensor, near: Tensor, block_bytes: int = BLOCK_BYTES) -> Tensor:
+    """Return the cosine of each judged item with each of its neighbours' items on the same side, (P, k).
 
     Args:
         judged: (P, d), the items that are judged, `centred`.
         references: (R, d), the items of the reference pairs on the same side, `centred`.
         near: (P, k) int64 in [0, R), neighbours by the other side.
+        block_bytes: memory beside the result, unless one pair needs more.
+
+    Raises:
+        ValueError: if a shape does not fit.
+    """
+    check_positive(block_bytes=block_bytes)
+    check_matrix("judged", judged)
+    check_matrix("references", references, judged.shape[1])
+    if near.ndim != 2 or len(near) != len(judged):
+        raise ValueError(f"near must be ({len(judged)}, neighbours), got {tuple(near.shape)}")
+    cosine = judged.new_empty(near.shape)
+    for rows in blocks(len(judged), (near.shape[1] + 1) * judged.shape[1] * judged.element_size(), block_bytes):
+        with full_precision(judged.device):
+            cosine[rows] = (references[near[rows]] @ judged[rows, :, None]).squeeze(2)
+    return cosine
+
+
+@torch.no_grad()
+def agreement(cosine: Tensor, weight: Tensor, temperature: float = 0.1, floor: float = 1e-6) -> Tensor:
+    """Return how much the neighbours of one side of a pair support its other side.
+
+    log(floor + sum_r w_r e^((c_r - 1) / T) / sum_r w_r), c_r = cosine of the judged item and that of neighbour r.
+
+    Args:
+        cosine: (P, k), as `cosines_with` returns it.
         weight: (P, k) w >= 0.
         temperature: T > 0.
         floor: > 0, what counts as no support at all.
-        block_bytes: memory beside the result, unless one pair needs more.
 
     Returns:
         (P,); NaN where no neighbour has weight: nobody can be asked.
@@ -85,22 +99,12 @@ def agreement(
     Raises:
         ValueError: if a shape does not fit or a value is out of range.
     """
-    check_positive(temperature=temperature, floor=floor, block_bytes=block_bytes)
-    check_matrix("judged", judged)
-    check_matrix("references", references, judged.shape[1])
-    if near.shape != weight.shape or len(near) != len(judged):
-        raise ValueError(
-            f"near and weight must be ({len(judged)}, neighbours), got {tuple(near.shape)} and {tuple(weight.shape)}"
-        )
-    result = judged.new_empty(len(judged))
-    for rows in blocks(len(judged), (near.shape[1] + 1) * judged.shape[1] * judged.element_size(), block_bytes):
-        others = references[near[rows]]  # (b, k, d)
-        with full_precision(judged.device):
-            cosine = (others @ judged[rows, :, None]).squeeze(2)
-        total = weight[rows].sum(dim=1)
-        mean = (weight[rows] * ((cosine - 1) / temperature).exp()).sum(dim=1) / total
-        result[rows] = torch.where(total > 0, (floor + mean).log(), torch.nan)
-    return result
+    check_positive(temperature=temperature, floor=floor)
+    if cosine.shape != weight.shape:
+        raise ValueError(f"weight must have the cosines' shape {tuple(cosine.shape)}, got {tuple(weight.shape)}")
+    total = weight.sum(dim=1)
+    mean = (weight * ((cosine - 1) / temperature).exp()).sum(dim=1) / total
+    return torch.where(total > 0, (floor + mean).log(), torch.nan)
 
 
 def closeness(cosine: Tensor, temperature: float = 0.1) -> Tensor:
