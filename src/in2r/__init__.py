@@ -6,18 +6,20 @@ from typing import TYPE_CHECKING, Any
 from in2r.errors import InputError
 
 if TYPE_CHECKING:
+    from in2r.audit.auditor import Auditor
     from in2r.models.folder import load
 
 __version__ = "0.1.0"
-__all__ = ["InputError", "__version__", "load"]
+__all__ = ["Auditor", "InputError", "__version__", "load"]
 
+_HOMES = {"Auditor": "in2r.audit.auditor", "load": "in2r.models.folder"}
 _PACKAGES = ("evidence", "layers", "losses", "memory", "metrics", "partition")
 
 
 def __getattr__(name: str) -> Any:
-    """Import `load` and the public packages at their first use, so that `import in2r` stays light."""
-    if name == "load":
-        return import_module("in2r.models.folder").load
+    """Import classes, functions and public packages at their first use, so that `import in2r` stays light."""
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
     if name in _PACKAGES:
         return import_module(f"in2r.{name}")
     raise AttributeError(f"module 'in2r' has no attribute {name!r}")
