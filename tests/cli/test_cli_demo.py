@@ -9,6 +9,7 @@ import in2r
 from in2r.cli.main import main
 from in2r.data.noise import load_index
 from in2r.data.sources import open_data
+from in2r.files import read_json
 
 SMALL = ["--images", "40", "--epochs", "2"]
 
@@ -33,6 +34,20 @@ def test_it_leaves_a_model_and_shows_what_was_found(demo: Path, capsys: pytest.C
     for expected in ("plain training", "corroborate", "A alone", "noise rate found", "belong together least"):
         assert expected in shown
     assert in2r.load(demo / "corroborate" / "model").dim == 256
+
+
+def test_it_ends_with_an_audit_of_the_mismatched_pairs(demo: Path) -> None:
+    images = open_data(demo / "data").split("train").image_of_caption
+    noise = load_index(demo / "noise_0.6.npy", images)
+    with (demo / "audit" / "pairs.csv").open(newline="", encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file) if row["split"] == "train"]
+    ids = open_data(demo / "data").split("train").image_ids
+    assert [row["image"] for row in rows] == [ids[image] for image in noise.index]
+    summary = read_json(demo / "audit" / "summary.json")
+    wrong = int((~noise.clean).sum())
+    assert summary["measurement_only"]["noise_rate"] == pytest.approx(wrong / summary["judged"])
+    page = (demo / "audit" / "report.html").read_text(encoding="utf-8")
+    assert page.count("data:image/jpeg") > 100
 
 
 def test_the_truth_that_is_shown_is_that_of_the_noise_index(demo: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,10 +10,11 @@ from numpy.typing import ArrayLike, NDArray
 from in2r.audit.evidence import Vectors
 from in2r.audit.folder import write_audit
 from in2r.audit.page import write_page
-from in2r.audit.pairs import EMPTY, FEWEST, AuditPairs, same_rows, same_words, word_vectors
+from in2r.audit.pairs import EMPTY, AuditPairs, require_enough, same_rows, same_words, word_vectors
 from in2r.audit.result import Audit, audit_pairs
 from in2r.audit.settings import AuditConfig
 from in2r.config import fill
+from in2r.data.features import UNUSABLE, unusable
 from in2r.errors import InputError
 
 
@@ -59,7 +60,8 @@ class Auditor:
             Itself.
 
         Raises:
-            InputError: shapes that do not fit, values that are not finite, or fewer than 50 pairs.
+            InputError: shapes or types that do not fit, values that are not finite, fewer than 50 pairs, or one image
+                alone.
         """
         values = _matrix("images", images)
         texts = None if caption_vectors is None else _matrix("caption_vectors", caption_vectors)
@@ -94,12 +96,13 @@ def _matrix(name: str, values: ArrayLike) -> torch.Tensor:
     array = np.asarray(values)
     if array.ndim not in (2, 3) or array.dtype.kind not in "fiu":
         raise InputError(f"{name}: {array.dtype} {array.shape}; expected numbers (rows, dim) or (rows, regions, dim)")
-    found = torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32))
-    found = found.mean(dim=1) if found.ndim == 3 else found
-    bad = (~found.isfinite().all(dim=1)).nonzero()
+    if array.size == 0:
+        raise InputError(f"{name}: shape {array.shape}; expected at least one row and one number in it")
+    bad = np.flatnonzero(unusable(array))
     if len(bad):
-        raise InputError(f"{name}: row {int(bad[0])} is not finite")
-    return found
+        raise InputError(f"{name}: row {bad[0]} holds {UNUSABLE}")
+    found = torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32))
+    return found.mean(dim=1) if found.ndim == 3 else found
 
 
 def _pairs(
@@ -113,24 +116,23 @@ def _pairs(
     if captions is None and texts is None:
         raise InputError("captions or caption_vectors: expected one of them, got neither")
     count = len(captions) if captions is not None else len(texts) if texts is not None else 0
-    owner = np.arange(count) if image_of_caption is None else np.asarray(image_of_caption, dtype=np.int64)
-    for name, found in {
-        "image_of_caption": owner.shape,
-        "caption_vectors": None if texts is None else texts.shape[:1],
-    }.items():
-        if found not in (None, (count,)):
-            raise InputError(f"{name}: shape {tuple(found or ())}; expected one entry for each of the {count} captions")
-    if count and not 0 <= owner.min() <= owner.max() < len(images):
-        raise InputError(f"image_of_caption: {owner.min()} to {owner.max()}; expected 0 to {len(images) - 1}")
+    if texts is not None and len(texts) != count:
+        raise InputError(f"caption_vectors: {len(texts)} rows; expected one for each of the {count} captions")
+    owner = _owners(image_of_caption, count, len(images))
     words = [""] * count if captions is None else list(captions)
+    for row, text in enumerate(words):
+        if not isinstance(text, str):
+            raise InputError(f"captions: entry {row} is {type(text).__name__} {text!r:.60}; expected text")
+    names = [str(row) for row in range(len(images))] if image_ids is None else [str(name) for name in image_ids]
+    if len(names) != len(images):
+        raise InputError(f"image_ids: {len(names)}; expected one for each of the {len(images)} images")
     empty = np.array([captions is not None and not text.strip() for text in words], dtype=bool)
     judged = np.flatnonzero(~empty)
-    if len(judged) < FEWEST:
-        raise InputError(f"{len(judged)} pairs can be judged; an audit needs {FEWEST} or more")
     spoken = [words[row] for row in judged.tolist()]
     vectors = word_vectors(spoken, config.text_dim) if texts is None else texts[torch.from_numpy(judged)]
     kept, image_of_pair = torch.unique(torch.from_numpy(owner[judged]), return_inverse=True)
-    names = [str(row) for row in range(len(images))] if image_ids is None else list(image_ids)
+    chosen = Vectors(images[kept], vectors, image_of_pair, same_rows(images[kept]))
+    require_enough(chosen)
     of_row = [names[image] for image in owner.tolist()]
     return AuditPairs(
         name="pairs",
@@ -139,6 +141,22 @@ def _pairs(
         columns={"image": of_row, "caption": words},
         judged=judged,
         unjudged=dict.fromkeys(np.flatnonzero(empty).tolist(), EMPTY),
-        vectors=Vectors(images[kept], vectors, image_of_pair, same_rows(images[kept])),
+        vectors=chosen,
         same_caption=same_words(spoken) if captions is not None else same_rows(vectors).numpy(),
     )
+
+
+def _owners(given: ArrayLike | None, count: int, images: int) -> NDArray[np.int64]:
+    """Return the image of each caption, (count,)."""
+    if given is None:
+        if count != images:
+            raise InputError(f"{count} captions but {images} images; image_of_caption says which image each belongs to")
+        return np.arange(count)
+    found = np.asarray(given)
+    if found.shape != (count,) or (count and found.dtype.kind not in "iu"):
+        raise InputError(
+            f"image_of_caption: {found.dtype} {found.shape}; expected a row of `images` for each of the {count} captions"
+        )
+    if count and not 0 <= found.min() <= found.max() < images:
+        raise InputError(f"image_of_caption: {found.min()} to {found.max()}; expected 0 to {images - 1}")
+    return found.astype(np.int64)

@@ -26,43 +26,53 @@ from in2r.errors import InputError
 from in2r.files import atomic_path, write_csv, write_json, write_text
 from in2r.report.page import FLAGGED
 
-OURS = ("row", "image", "caption", "score", "verdict", "percentile")
 DIGITS = 6
+KEEP = "keep.txt"
+"""the first file that an audit writes"""
 
 
-def write_audit(folder: Path, audit: Audit, fingerprint: dict[str, Any] | None = None, *, bom: bool = False) -> None:
+def write_audit(folder: Path, audit: Audit, *, bom: bool = False) -> None:
     """Write all files of an audit but its page.
 
     Args:
         folder: where to; made if it is not there.
         audit: what was found.
-        fingerprint: of the data, for summary.json.
         bom: start pairs.csv with a byte order mark, by which spreadsheets know UTF-8.
 
     Raises:
-        InputError: the folder cannot be made.
+        InputError: the folder cannot be made, or holds what no audit wrote.
     """
+    require_no_data(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"{folder}: cannot be made ({error.strerror})") from None
+    _write_lists(folder, audit)
     columns = table_columns(audit)
     rows = len(audit.pairs.images)
     names = list(columns)
     write_csv(folder / "pairs.csv", names, (_texts(columns, row) for row in range(rows)), bom=bom)
     if find_spec("pyarrow") is not None:
         _write_parquet(folder / "pairs.parquet", columns)
-    _write_lists(folder, audit)
     _write_evidence(folder / "evidence.jsonl", audit)
     if audit.pairs.table is not None:
         audit.pairs.table.write_rows(folder / f"cleaned{audit.pairs.table.ending}", audit.verdicts.kept)
     versions = {"in2r": in2r.__version__, "torch": torch.__version__, "numpy": np.__version__}
     record = {"python": platform.python_version(), **versions}
-    write_json(folder / "summary.json", {**audit.summary(), "versions": record, "data": fingerprint})
+    write_json(folder / "summary.json", {**audit.summary(), "versions": record, "data": audit.pairs.fingerprint})
+
+
+def require_no_data(folder: Path) -> None:
+    """Raise `InputError` where a folder holds data, whose pairs.csv an audit would replace by its own."""
+    data = sorted(path.name for path in folder.glob("*") if path.suffix == ".npy" or path.name == "data.json")
+    if not (folder / KEEP).is_file():
+        data += sorted(path.name for path in folder.glob("pairs.*"))
+    if data:
+        raise InputError(f"{folder}: holds {data[0]}, which no audit wrote; give a new folder")
 
 
 def table_columns(audit: Audit) -> dict[str, Any]:
-    """Return every column of pairs.csv, (rows,) each; one of the user's with a name of ours has `your_` before it."""
+    """Return every column of pairs.csv, (rows,) each; one of the user's whose name is taken has `your_` before it."""
     pairs, found = audit.pairs, audit.verdicts
     ours: dict[str, Any] = {
         "row": np.arange(len(pairs.images)),
@@ -76,9 +86,12 @@ def table_columns(audit: Audit) -> dict[str, Any]:
         "reason": [pairs.unjudged.get(row, "") for row in range(len(pairs.images))],
     }
     taken = {pairs.table.image, pairs.table.caption} if pairs.table is not None else {"image", "caption"}
-    for name, values in pairs.columns.items():
-        if name not in taken:
-            ours[f"your_{name}" if name in ours else name] = list(values)
+    for own, values in pairs.columns.items():
+        if own not in taken:
+            name = own
+            while name in ours:
+                name = f"your_{name}"
+            ours[name] = list(values)
     return ours
 
 
@@ -105,7 +118,7 @@ def _write_parquet(path: Path, columns: dict[str, Any]) -> None:
 
 def _write_lists(folder: Path, audit: Audit) -> None:
     kept, score = audit.verdicts.kept, audit.verdicts.score
-    for name, rows in (("keep.txt", np.flatnonzero(kept)), ("drop.txt", np.flatnonzero(~kept))):
+    for name, rows in ((KEEP, np.flatnonzero(kept)), ("drop.txt", np.flatnonzero(~kept))):
         write_text(folder / name, "".join(f"{row}\n" for row in rows.tolist()))
     weights = np.where(np.isin(audit.verdicts.names, ("empty", "unreadable", "duplicate")), 0.0, score)
     write_csv(

@@ -1,8 +1,9 @@
 """What an audit is given: vectors of all pairs that can be judged, and the user's whole table around them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -10,7 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from in2r.audit.evidence import Vectors
-from in2r.data.features import mean_regions
+from in2r.data.features import mean_regions, require_finite
+from in2r.data.noise import load_index
 from in2r.data.pairs import DataSource, PairSet
 from in2r.data.sources import open_data
 from in2r.data.text.tfidf import tfidf_vectors
@@ -41,6 +43,8 @@ class AuditPairs:
         same_caption: (N,) int64, equal for captions of the same words.
         table: the user's file, where there is one.
         files: image → its picture, where it is known.
+        fingerprint: hashes of the data's files, where there are files.
+        clean: (N,) whether each pair is right, where noise was injected; for measurement only.
     """
 
     name: str
@@ -53,6 +57,8 @@ class AuditPairs:
     same_caption: NDArray[np.int64]
     table: UserTable | None = None
     files: Mapping[str, Path] = field(default_factory=dict)
+    fingerprint: Mapping[str, Any] | None = None
+    clean: NDArray[np.bool_] | None = None
 
 
 def read_pairs(
@@ -62,6 +68,7 @@ def read_pairs(
     caption_vectors: str | None = None,
     layout: str = "auto",
     pictures: str | Path | None = None,
+    noise: str | Path | None = None,
 ) -> AuditPairs:
     """Read all pairs of a data folder, whatever their split.
 
@@ -72,9 +79,11 @@ def read_pairs(
         layout: of the folder, as `open_data` takes it.
         pictures: a folder where an image's file has its id as name, with or without an ending; None: where
             image_verdicts.csv says.
+        noise: a noise index file for the train split, whose pairs are then audited as it mismatches them.
 
     Raises:
-        InputError: the folder cannot be read, or has fewer than 50 pairs that can be judged.
+        InputError: the folder cannot be read, features are not finite, fewer than 50 pairs can be judged, or all of
+            them have one image.
     """
 
     def opened(vectors: str | bool | None) -> DataSource:
@@ -86,7 +95,7 @@ def read_pairs(
     table = source.user_table()
     if caption_vectors is None and table is not None and source.unread_vectors() is not None:
         source = opened(True)
-    splits = [source.split(name) for name in source.split_names]
+    splits, clean = _mismatched([source.split(name) for name in source.split_names], noise)
     rows = _rows(source, table)
     images, captions, columns = _whole(source, splits, table, rows)
     texts_given = all(split.captions is not None for split in splits)
@@ -96,8 +105,8 @@ def read_pairs(
     unjudged.update(dict.fromkeys(rows[empty].tolist(), EMPTY))
     order = np.argsort(rows, kind="stable")
     order = order[~empty[order]]
-    if len(order) < FEWEST:
-        raise InputError(f"{path}: {len(order)} pairs can be judged; an audit needs {FEWEST} or more")
+    chosen = _chosen(vectors, order)
+    require_enough(chosen, f"{path}: ")
     return AuditPairs(
         name=table.path.name if table is not None else Path(path).name,
         images=images,
@@ -105,11 +114,37 @@ def read_pairs(
         columns=columns,
         judged=rows[order],
         unjudged=unjudged,
-        vectors=_chosen(vectors, order),
+        vectors=chosen,
         same_caption=same[order],
         table=table,
         files=_files(Path(path)) if pictures is None else _pictures(Path(pictures), images),
+        clean=None if noise is None else clean[order],
+        fingerprint=source.fingerprint(),
     )
+
+
+def require_enough(vectors: Vectors, place: str = "") -> None:
+    """Raise `InputError` unless there are 50 pairs and two images that are no copies of each other."""
+    pairs = len(vectors.image_of_pair)
+    if pairs < FEWEST:
+        raise InputError(f"{place}{pairs} pairs can be judged; an audit needs {FEWEST} or more")
+    if len(torch.unique(vectors.group_of_image)) < 2:
+        raise InputError(
+            f"{place}all pairs that can be judged have one image, or copies of it; an audit compares images"
+        )
+
+
+def _mismatched(splits: Sequence[PairSet], noise: str | Path | None) -> tuple[Sequence[PairSet], NDArray[np.bool_]]:
+    """Return the splits as a noise index mismatches train, and which pairs of all splits are right."""
+    given, clean = [], []
+    for split in splits:
+        own = split.image_of_caption
+        index = own
+        if noise is not None and split.name == "train":
+            index = load_index(noise, own).index
+        given.append(replace(split, image_of_caption=index))
+        clean.append(index == own)
+    return given, np.concatenate(clean)
 
 
 def _rows(source: DataSource, table: UserTable | None) -> NDArray[np.int64]:
@@ -126,10 +161,13 @@ def _whole(
     source: DataSource, splits: Sequence[PairSet], table: UserTable | None, rows: NDArray[np.int64]
 ) -> tuple[Sequence[str], Sequence[str], Mapping[str, Sequence[str]]]:
     """Return image and caption of every row, and the user's columns."""
+    images = [split.image_ids[image] for split in splits for image in split.image_of_caption.tolist()]
     if table is not None:
         captions = [""] * len(table) if table.caption is None else table.columns[table.caption]
-        return table.columns[table.image], captions, table.columns
-    images = [split.image_ids[image] for split in splits for image in split.image_of_caption.tolist()]
+        named = list(table.columns[table.image])
+        for row, image in zip(rows.tolist(), images, strict=True):
+            named[row] = image  # another one where noise was injected
+        return named, captions, table.columns
     captions = [text for split in splits for text in split.captions or [""] * len(split.image_of_caption)]
     parts = [split.name for split in splits for _ in split.image_of_caption]
     return images, captions, {"split": parts, "image": images, "caption": captions}
@@ -137,6 +175,10 @@ def _whole(
 
 def _vectors(splits: Sequence[PairSet], text_dim: int) -> tuple[Vectors, NDArray[np.int64]]:
     """Return the vectors of all splits, and which captions have the same words."""
+    for split in splits:
+        for features in (split.images, split.caption_vectors):
+            if features is not None:
+                require_finite(features)
     images = torch.cat([mean_regions(split.images) for split in splits])
     starts = np.cumsum([0, *(len(split.images) for split in splits)])
     owners = [split.image_of_caption + start for split, start in zip(splits, starts, strict=False)]
@@ -148,8 +190,16 @@ def _vectors(splits: Sequence[PairSet], text_dim: int) -> tuple[Vectors, NDArray
 
 
 def word_vectors(captions: Sequence[str], dim: int) -> Tensor:
-    """Return (N, at most dim) TF-IDF vectors of captions; words that occur once tell nothing."""
-    return tfidf_vectors(Vocabulary.build(captions, min_count=2).encode(captions), dim)
+    """Return (N, at most dim) TF-IDF vectors of captions; words that occur once tell nothing.
+
+    Raises:
+        InputError: no word occurs twice.
+    """
+    try:
+        vocabulary = Vocabulary.build(captions, min_count=2)
+    except InputError:
+        raise InputError("no word occurs twice in all captions; give captions as vectors") from None
+    return tfidf_vectors(vocabulary.encode(captions), dim)
 
 
 def same_words(captions: Sequence[str]) -> NDArray[np.int64]:
@@ -184,10 +234,15 @@ def _pictures(folder: Path, images: Sequence[str]) -> dict[str, Path]:
     """Return image → its file in a folder of pictures or below it, found by its name with or without ending."""
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder of pictures")
+    files = [file for file in sorted(folder.rglob("*")) if file.is_file()]
+    inside = [file.relative_to(folder) for file in files]
     found: dict[str, Path] = {}
-    for file in sorted(folder.rglob("*")):
-        if file.is_file():
-            inside = file.relative_to(folder)
-            for name in (inside.as_posix(), inside.with_suffix("").as_posix(), file.name, file.stem):
-                found.setdefault(name, file)
+    for names in (  # the whole name of one file goes before a part of another one's
+        [path.as_posix() for path in inside],
+        [path.with_suffix("").as_posix() for path in inside],
+        [path.name for path in inside],
+        [path.stem for path in inside],
+    ):
+        for name, file in zip(names, files, strict=True):
+            found.setdefault(name, file)
     return {image: found[image] for image in dict.fromkeys(images) if image in found}

@@ -10,6 +10,7 @@ from in2r.audit.judge import Judgement, judge
 from in2r.audit.pairs import AuditPairs
 from in2r.audit.settings import AuditConfig
 from in2r.audit.verdicts import Verdicts, counts, decide
+from in2r.metrics import auroc
 
 FEW = 1000
 """judged pairs below which scores are a hint at most"""
@@ -60,7 +61,18 @@ class Audit:
             "separation": found.separation,
             "components": dict(self.components()),
             "settings": asdict(self.config),
+            "measurement_only": self.measured(),
         }
+
+    def measured(self) -> dict[str, float] | None:
+        """Compare with injected noise: its rate, and how well the order tells right from wrong; None without noise."""
+        clean = self.pairs.clean
+        if clean is None:
+            return None
+        found = {"noise_rate": float(1 - clean.mean())}
+        if 0 < clean.sum() < len(clean):
+            found["auroc"] = auroc(self.judgement.log_odds.numpy(), clean)
+        return found
 
     def components(self) -> Mapping[str, str]:
         """Return each kind of evidence and what it means."""

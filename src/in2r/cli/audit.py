@@ -53,6 +53,9 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     parser.add_argument(
         "--caption-vectors", metavar="NAME", help="file of caption vectors; default: captions.npy of a pair table"
     )
+    parser.add_argument(
+        "--noise", type=path_argument, metavar="FILE", help="noise index of the train split, to measure the audit by"
+    )
     parser.add_argument("--layout", choices=("auto", "precomp", "table"), default="auto", help="layout of the folder")
     parser.add_argument("--seed", type=int, default=0, help="of all that is drawn; default: 0")
     parser.add_argument(
@@ -63,13 +66,14 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 def run(args: argparse.Namespace) -> int:
     """Judge every pair, write the folder, print the key figures and the worst pairs."""
-    from in2r.audit.folder import write_audit
+    from in2r.audit.folder import require_no_data, write_audit
     from in2r.audit.page import write_page
     from in2r.report import read_decisions
 
     console, out = Console(), Path(args.out)
     if args.top < 0:
         raise InputError(f"--top must be at least 0, got {args.top}")
+    require_no_data(out)
     with console.status("reading the data") as status:
         audit = _audit(args, status.update)
         decisions = None
@@ -80,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
         write_page(out / "report.html", audit, args.source)
     for line in audit.doubts():
         console.print(line, markup=False, highlight=False, soft_wrap=True)
-    console.print(_figures(audit))
+    console.print(key_figures(audit))
     if args.top:
         console.print(_worst(audit, args.top))
     if decisions is not None:
@@ -106,16 +110,17 @@ def _audit(args: argparse.Namespace, on_step: Callable[[str], None]) -> "Audit":
         caption_vectors=args.caption_vectors,
         layout=args.layout,
         pictures=args.images,
+        noise=args.noise,
     )
     if args.source is not None and args.source not in pairs.columns:
         raise InputError(f"--source {args.source!r}: no such column; found {', '.join(map(repr, pairs.columns))}")
     return audit_pairs(pairs, config, on_step=on_step)
 
 
-def _figures(audit: "Audit") -> Table:
+def key_figures(audit: "Audit") -> Table:
     """Return the key figures."""
     figures = audit.summary()
-    table = Table(show_header=False, box=None, title=f"Audit of {audit.pairs.name}", title_justify="left")
+    table = Table(show_header=False, box=None, title=Text(f"Audit of {audit.pairs.name}"), title_justify="left")
     table.add_row(
         "rows", f"{figures['rows']:,}, of which {figures['judged']:,} were judged ({figures['images']:,} images)"
     )
@@ -125,6 +130,10 @@ def _figures(audit: "Audit") -> Table:
         low, high = figures["noise_rate_interval"]
         rate = f"{100 * figures['noise_rate']:.1f} % of the judged pairs (95 %: {100 * low:.1f} to {100 * high:.1f})"
         table.add_row("noise rate", rate)
+    measured = figures["measurement_only"]
+    if measured is not None:
+        auroc = f"; AUROC {measured['auroc']:.3f}" if "auroc" in measured else ""
+        table.add_row("injected", f"{100 * measured['noise_rate']:.1f} % of the judged pairs{auroc}")
     for name, count in figures["verdicts"].items():
         if count:
             table.add_row(name, f"{count:,}")

@@ -1,4 +1,4 @@
-"""`in2r demo`: the whole job on drawn scenes, in minutes: data, noise, the methods side by side, the worst pairs."""
+"""`in2r demo`: the whole job on drawn scenes, in minutes: data, noise, methods side by side, worst pairs, audit."""
 
 import argparse
 import csv
@@ -60,7 +60,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 
 def run(args: argparse.Namespace) -> int:
-    """Make the data, train and test each method, show the worst pairs."""
+    """Make the data, train and test each method, show the worst pairs, audit."""
     from in2r.results import evaluate_run
     from in2r.runs.settings import load_config
 
@@ -94,7 +94,27 @@ def run(args: argparse.Namespace) -> int:
         console.print(f"{OURS}: the epoch is one of the warm-up; on so few pairs the rounds gained nothing")
     console.print("")
     _pairs(console, args.out / OURS, data, noise)
+    console.rule("audit: the same pairs, judged without training")
+    _audit(console, args.out / "audit", data, file)
     return 0
+
+
+def _audit(console: Console, folder: Path, data: Path, noise: Path) -> None:
+    """Audit the pairs as the noise index mismatches them, and write the report."""
+    from in2r.audit.folder import write_audit
+    from in2r.audit.page import write_page
+    from in2r.audit.pairs import read_pairs
+    from in2r.audit.result import audit_pairs
+    from in2r.audit.settings import AuditConfig
+    from in2r.cli.audit import key_figures
+
+    config = AuditConfig()
+    with console.status("audit"):
+        audit = audit_pairs(read_pairs(data, text_dim=config.text_dim, pictures=data / "pictures", noise=noise), config)
+        write_audit(folder, audit)
+        write_page(folder / "report.html", audit)
+    console.print(key_figures(audit))
+    console.print(f"look at: {folder / 'report.html'}", markup=False, highlight=False, soft_wrap=True)
 
 
 def _scenes(folder: Path, images: int, console: Console) -> None:
