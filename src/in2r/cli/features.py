@@ -114,7 +114,7 @@ def _regions(text: str) -> "Regions":
 
 
 def run(args: argparse.Namespace) -> int:
-    """Encode, then print the verdicts and the next command."""
+    """Encode, then print the verdicts and the next commands."""
     from in2r.device import resolve_device
     from in2r.encoders.registry import split_name
     from in2r.extract.make import Options, make_features
@@ -195,6 +195,7 @@ def _print_made(console: Console, out: Path, made: "Made", rows: int) -> None:
     vectors = ["data.caption_vectors=auto"] if made.caption_shape is not None else []
     train = command_line("in2r", "train", "corroborate", f"data.path={out}", *vectors, "--out", "runs/mine")
     _say(console, f"check it: {command_line('in2r', 'data', 'check', out)}")
+    _say(console, f"list the wrong pairs: {command_line('in2r', 'audit', out, '--out', f'{out}_audit')}")
     _say(console, f"train on it: {train}")
 
 
