@@ -65,6 +65,7 @@ RECIPE = MainTable(
         "warm-up loss only": "all pairs, the warm-up's loss (`sce`)",
         "discard": "noisy pairs discarded (`in2r/discard`)",
         "IN²R": "IN²R (`in2r`)",
+        "IN²R, γ = 0.05": "IN²R, γ = 0.05",
         "corroborate": "**corroborate**",
         "oracle": "*oracle: the matching pairs alone*",
     },
