@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from in2r.audit.evidence import Vectors
 from in2r.audit.folder import write_audit
 from in2r.audit.page import write_page
-from in2r.audit.pairs import EMPTY, AuditPairs, require_enough, same_rows, same_words, word_vectors
+from in2r.audit.pairs import EMPTY, AuditPairs, require_images, require_pairs, same_rows, same_words, word_vectors
 from in2r.audit.result import Audit, audit_pairs
 from in2r.audit.settings import AuditConfig
 from in2r.config import fill
@@ -119,20 +119,18 @@ def _pairs(
     if texts is not None and len(texts) != count:
         raise InputError(f"caption_vectors: {len(texts)} rows; expected one for each of the {count} captions")
     owner = _owners(image_of_caption, count, len(images))
-    words = [""] * count if captions is None else list(captions)
-    for row, text in enumerate(words):
-        if not isinstance(text, str):
-            raise InputError(f"captions: entry {row} is {type(text).__name__} {text!r:.60}; expected text")
+    words = [""] * count if captions is None else _texts(captions)
     names = [str(row) for row in range(len(images))] if image_ids is None else [str(name) for name in image_ids]
     if len(names) != len(images):
         raise InputError(f"image_ids: {len(names)}; expected one for each of the {len(images)} images")
     empty = np.array([captions is not None and not text.strip() for text in words], dtype=bool)
     judged = np.flatnonzero(~empty)
+    require_pairs(len(judged))
     spoken = [words[row] for row in judged.tolist()]
     vectors = word_vectors(spoken, config.text_dim) if texts is None else texts[torch.from_numpy(judged)]
     kept, image_of_pair = torch.unique(torch.from_numpy(owner[judged]), return_inverse=True)
     chosen = Vectors(images[kept], vectors, image_of_pair, same_rows(images[kept]))
-    require_enough(chosen)
+    require_images(chosen)
     of_row = [names[image] for image in owner.tolist()]
     return AuditPairs(
         name="pairs",
@@ -146,6 +144,13 @@ def _pairs(
     )
 
 
+def _texts(captions: Sequence[str]) -> list[str]:
+    for row, text in enumerate(captions):
+        if not isinstance(text, str):
+            raise InputError(f"captions: entry {row} is {type(text).__name__} {text!r:.60}; expected text")
+    return list(captions)
+
+
 def _owners(given: ArrayLike | None, count: int, images: int) -> NDArray[np.int64]:
     """Return the image of each caption, (count,)."""
     if given is None:
@@ -155,7 +160,7 @@ def _owners(given: ArrayLike | None, count: int, images: int) -> NDArray[np.int6
     found = np.asarray(given)
     if found.shape != (count,) or (count and found.dtype.kind not in "iu"):
         raise InputError(
-            f"image_of_caption: {found.dtype} {found.shape}; expected a row of `images` for each of the {count} captions"
+            f"image_of_caption: {found.dtype} {found.shape}; expected a row of `images` for each of {count} captions"
         )
     if count and not 0 <= found.min() <= found.max() < images:
         raise InputError(f"image_of_caption: {found.min()} to {found.max()}; expected 0 to {images - 1}")

@@ -99,14 +99,15 @@ def read_pairs(
     rows = _rows(source, table)
     images, captions, columns = _whole(source, splits, table, rows)
     texts_given = all(split.captions is not None for split in splits)
-    vectors, same = _vectors(splits, text_dim)
     unjudged = dict(table.left_out) if table is not None else {}
     empty = np.array([texts_given and not captions[row].strip() for row in rows.tolist()], dtype=bool)
     unjudged.update(dict.fromkeys(rows[empty].tolist(), EMPTY))
     order = np.argsort(rows, kind="stable")
     order = order[~empty[order]]
+    require_pairs(len(order), f"{path}: ")
+    vectors, same = _vectors(splits, text_dim)
     chosen = _chosen(vectors, order)
-    require_enough(chosen, f"{path}: ")
+    require_images(chosen, f"{path}: ")
     return AuditPairs(
         name=table.path.name if table is not None else Path(path).name,
         images=images,
@@ -123,11 +124,14 @@ def read_pairs(
     )
 
 
-def require_enough(vectors: Vectors, place: str = "") -> None:
-    """Raise `InputError` unless there are 50 pairs and two images that are no copies of each other."""
-    pairs = len(vectors.image_of_pair)
-    if pairs < FEWEST:
-        raise InputError(f"{place}{pairs} pairs can be judged; an audit needs {FEWEST} or more")
+def require_pairs(count: int, place: str = "") -> None:
+    """Raise `InputError` where too few pairs can be judged; `place` begins the message."""
+    if count < FEWEST:
+        raise InputError(f"{place}{count} pairs can be judged; an audit needs {FEWEST} or more")
+
+
+def require_images(vectors: Vectors, place: str = "") -> None:
+    """Raise `InputError` unless two images are no copies of each other; `place` begins the message."""
     if len(torch.unique(vectors.group_of_image)) < 2:
         raise InputError(
             f"{place}all pairs that can be judged have one image, or copies of it; an audit compares images"

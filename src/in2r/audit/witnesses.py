@@ -43,6 +43,9 @@ class Witnesses:
         if fold not in self._embedded:
             self._embedded[fold] = maps.embed_texts(data.texts[base.references])
         similarity = self._embedded[fold] @ maps.embed_images(data.images[image : image + 1])[0]
-        similarity[base.references == pair] = -torch.inf
-        best = int(self._audit.pairs.judged[int(base.references[int(similarity.argmax())])])
-        return self._audit.pairs.captions[best] or None
+        same = torch.from_numpy(self._audit.pairs.same_caption)
+        similarity[same[base.references] == same[pair]] = -torch.inf  # its own words are no suggestion
+        place = int(similarity.argmax())
+        if similarity[place].isinf():
+            return None
+        return self._audit.pairs.captions[int(self._audit.pairs.judged[int(base.references[place])])] or None

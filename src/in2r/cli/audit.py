@@ -102,7 +102,7 @@ def _audit(args: argparse.Namespace, on_step: Callable[[str], None]) -> "Audit":
 
     values: dict[str, Any] = {"seed": args.seed}
     if args.cut is not None:
-        values |= {"cut": args.cut, "sure": min(args.cut, AuditConfig().sure)}
+        values |= {"cut": args.cut, "sure": min(AuditConfig().sure, max(args.cut, 0.0))}
     config = fill(AuditConfig, values)
     pairs = read_pairs(
         args.data,
