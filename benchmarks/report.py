@@ -403,7 +403,7 @@ def write_audit() -> None:
     ]
     parts = {
         "auroc": markdown(["noise", "seeds", *KINDS.values()], auroc, 1),
-        "scores": markdown(["noise", "truly wrong", "estimated (95 %)", *WORTH.values()], scores, 1),
+        "scores": markdown(["noise", "truly wrong", "estimated (range)", *WORTH.values()], scores, 1),
         "human": markdown(["evidence", "rank correlation", "AUROC"], rated, 1),
     }
     page = DOCS / "audit.md"

@@ -61,6 +61,21 @@ def test_what_is_not_known_is_an_empty_field(audit, tmp_path):
     assert not list(tmp_path.glob("cleaned*"))  # there is no table of the user's
 
 
+def test_an_audit_that_is_cut_short_leaves_nothing_of_the_one_before(audit, tmp_path, monkeypatch):
+    write_audit(tmp_path, audit)
+    (tmp_path / "cleaned.tsv").write_text("of another table")
+
+    def interrupted(*args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("in2r.audit.folder._write_evidence", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write_audit(tmp_path, replace(audit, config=replace(audit.config, cut=0.3)))
+    left = {path.name for path in tmp_path.iterdir()}
+    assert not left & {"summary.json", "report.html", "evidence.jsonl", "cleaned.tsv"}
+    assert "keep.txt" in left  # by which the folder is known as an audit's, and may be written again
+
+
 def test_identity_is_that_of_table_and_seed(audit):
     others = [
         replace(audit, config=replace(audit.config, seed=1)),

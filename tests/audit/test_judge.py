@@ -148,17 +148,24 @@ def test_components_of_the_judgement_are_shares_of_mismatched_pairs():
     assert mean[~right].mean() == pytest.approx(0.5, abs=0.1)
 
 
+def test_the_interval_of_clean_pairs_has_a_width(monkeypatch):
+    data, _ = planted(images=60)
+    monkeypatch.setattr(module, "share_of_matching", lambda *args: 0.999)
+    low, high = module._interval(EvidenceBase(data, AuditConfig(draws=4)), torch.zeros(180), torch.zeros(50), 0.999)
+    assert (low, high) == pytest.approx((0.999 - 0.5 / 180**0.5, 1.0))
+
+
 def test_the_interval_is_that_of_the_draws(monkeypatch):
     data, _ = planted(images=60)
     base = EvidenceBase(data, AuditConfig(draws=4))
-    shares, seen = iter([0.5, 0.6, 0.7, 0.8]), []
+    shares, seen = iter([0.5, 0.54, 0.58, 0.6]), []
 
     def counted(given, wrong, times, repeated):
         seen.append((times, repeated))
         return next(shares)
 
     monkeypatch.setattr(module, "share_of_matching", counted)
-    spread = 1.96 * np.std([0.5, 0.6, 0.7, 0.8], ddof=1)
+    spread = 2 * 1.96 * np.std([0.5, 0.54, 0.58, 0.6], ddof=1)
     assert module._interval(base, torch.zeros(180), torch.zeros(50), 0.65) == pytest.approx(
         (0.65 - spread, 0.65 + spread)
     )

@@ -98,10 +98,9 @@ def test_figures_are_printed(audited: Audited) -> None:
     low, high = found["noise_rate_interval"]
     assert figures == {
         "rows": "300, of which 298 were judged (150 images)",
-        "noise rate": f"{100 * found['noise_rate']:.1f} % of the judged pairs "
-        f"(95 %: {100 * low:.1f} to {100 * high:.1f})",
+        "noise rate": f"{100 * found['noise_rate']:.1f} % of the judged pairs ({100 * low:.1f} to {100 * high:.1f})",
         **{name: str(count) for name, count in found["verdicts"].items() if count},
-        "kept": f"{found['kept']} rows stay in the cleaned table",
+        "kept": f"{found['kept']} rows: cleaned.csv",
     }
     worst = [line for line in lines if re.match(r"│ +\d+ │", line)]
     assert len(worst) == 10
@@ -215,7 +214,7 @@ def test_the_nearest_neighbour_is_the_nearest_trusted_image(audited: Audited) ->
 def test_summary_has_the_key_figures(audited: Audited) -> None:
     found = audited.summary
     assert list(found) == [
-        "identity", "table", "rows", "judged", "images", "verdicts", "kept", "cut", "noise_rate",
+        "identity", "table", "rows", "judged", "images", "verdicts", "kept", "cut", "doubts", "noise_rate",
         "noise_rate_interval", "moved_alone", "separation", "components", "settings", "measurement_only", "versions",
         "data",
     ]  # fmt: skip
@@ -314,13 +313,15 @@ def test_a_precomp_folder_has_its_splits_as_source(
     data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out"
-    assert f"Audit of {data.name}" in audit(capsys, data, "--out", out, "--source", "split", "--layout", "precomp")
+    said = audit(capsys, data, "--out", out, "--source", "split", "--layout", "precomp")
+    assert f"Audit of {data.name}" in said
     with (out / "pairs.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["split"] for row in rows] == sorted(
         [row["split"] for row in rows], key=["train", "dev", "test"].index
     )  # fmt: skip
     assert not list(out.glob("cleaned*"))
+    assert re.search(r"kept +[0-9,]+ rows: keep.txt", said)
     assert {"train", "dev", "test"} <= set(Read(out / "report.html").texts("bdi"))
 
 
@@ -343,6 +344,10 @@ def test_vectors_that_tell_nothing_make_no_suspect(tmp_path: Path, capsys: pytes
     assert not {row["verdict"] for row in found.rows} & set(FLAGGED)
     assert {row["caption"] for row in found.rows} == {""}
     assert (found.out / "evidence.jsonl").read_text() == ""
+    assert found.summary["doubts"] == said.splitlines()[:2]
+    assert "NOTHING TOLD" in (found.out / "report.html").read_text(encoding="utf-8")
+    assert "The worst pairs" not in said
+    assert {line.split(",")[1] for line in (found.out / "weights.csv").read_text().splitlines()[1:]} == {"1"}
     assert Read(found.out / "report.html").cards("worst")
 
 

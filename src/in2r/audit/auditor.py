@@ -93,7 +93,7 @@ class Auditor:
 
 
 def _matrix(name: str, values: ArrayLike) -> torch.Tensor:
-    array = np.asarray(values)
+    array = np.asarray(values.detach().cpu() if isinstance(values, torch.Tensor) else values)
     if array.ndim not in (2, 3) or array.dtype.kind not in "fiu":
         raise InputError(f"{name}: {array.dtype} {array.shape}; expected numbers (rows, dim) or (rows, regions, dim)")
     if array.size == 0:

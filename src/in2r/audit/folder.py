@@ -27,6 +27,8 @@ from in2r.files import atomic_path, write_csv, write_json, write_text
 from in2r.report.page import FLAGGED
 
 DIGITS = 6
+MOST_EVIDENCE = 5_000
+"""suspects with evidence: more than a person looks at, and each costs a search"""
 KEEP = "keep.txt"
 """the first file that an audit writes"""
 
@@ -47,6 +49,7 @@ def write_audit(folder: Path, audit: Audit, *, bom: bool = False) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"{folder}: cannot be made ({error.strerror})") from None
+    _remove_old(folder)
     _write_lists(folder, audit)
     columns = table_columns(audit)
     rows = len(audit.pairs.images)
@@ -60,6 +63,13 @@ def write_audit(folder: Path, audit: Audit, *, bom: bool = False) -> None:
     versions = {"in2r": in2r.__version__, "torch": torch.__version__, "numpy": np.__version__}
     record = {"python": platform.python_version(), **versions}
     write_json(folder / "summary.json", {**audit.summary(), "versions": record, "data": audit.pairs.fingerprint})
+
+
+def _remove_old(folder: Path) -> None:
+    """Remove what an earlier audit wrote, so that one which is cut short leaves no mixture; summary.json comes last."""
+    names = ("summary.json", "report.html", "pairs.csv", "pairs.parquet", "evidence.jsonl", "drop.txt", "weights.csv")
+    for path in [*(folder / name for name in names), *folder.glob("cleaned.*")]:
+        path.unlink(missing_ok=True)
 
 
 def require_no_data(folder: Path) -> None:
@@ -120,17 +130,18 @@ def _write_lists(folder: Path, audit: Audit) -> None:
     kept, score = audit.verdicts.kept, audit.verdicts.score
     for name, rows in ((KEEP, np.flatnonzero(kept)), ("drop.txt", np.flatnonzero(~kept))):
         write_text(folder / name, "".join(f"{row}\n" for row in rows.tolist()))
-    weights = np.where(np.isin(audit.verdicts.names, ("empty", "unreadable", "duplicate")), 0.0, score)
+    weights = score if audit.verdicts.told else np.ones(len(score))
+    weights = np.where(np.isin(audit.verdicts.names, ("empty", "unreadable", "duplicate")), 0.0, weights)
     write_csv(
         folder / "weights.csv", ("row", "weight"), ((row, f"{w:.{DIGITS}g}") for row, w in enumerate(weights.tolist()))
     )
 
 
 def _write_evidence(path: Path, audit: Audit) -> None:
-    """Write what speaks against each suspect, the worst first."""
+    """Write what speaks against the suspects, the worst first."""
     witnesses = Witnesses(audit)
     suspects = np.flatnonzero(np.isin(audit.verdicts.names, FLAGGED))
-    order = suspects[np.argsort(audit.verdicts.score[suspects], kind="stable")]
+    order = suspects[np.argsort(audit.verdicts.score[suspects], kind="stable")][:MOST_EVIDENCE]
     with atomic_path(path) as temporary, temporary.open("w", encoding="utf-8") as file:
         for row in order.tolist():
             near = [{"row": other, "image": image, "caption": text} for other, image, text in witnesses.neighbors(row)]

@@ -6,6 +6,7 @@
 4. Steps 2 and 3 again, in which pairs are asked as far as they are believed.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -19,6 +20,11 @@ from in2r.seeds import torch_generator
 
 MOST_FITTED = 20_000
 """Given pairs that the model is fitted on; more move it by less than its rounding."""
+SPREADS = 2 * 1.96
+"""Standard deviations to either side: twice those of a normal 95 %, since the least of several ratios comes out too low
+on few pairs. On made and real data of 20 to 80 % it then held the truth each time."""
+LEAST_SPREAD = 0.5
+"""By 1 / √N: of clean pairs all draws are alike."""
 LEAST_SHARE = 1e-3
 """Of matching and of mismatched pairs, that is assumed at least."""
 DOUBT_POWER = 8
@@ -39,7 +45,7 @@ class Judgement:
             less; NaN where it is not known.
         evidence: (N, kinds) float32, raw.
         share: estimated share of matching pairs.
-        interval: its 95 % interval.
+        interval: where it lies, with some certainty.
         moved_alone: estimated share of wrong captions that moved without their image's other captions.
         separation: AUROC between given pairs and pairs mismatched on purpose, in the first pass as the share is; 0.5:
             the evidence tells nothing.
@@ -189,7 +195,7 @@ def _beaten(evidence: Tensor, wrong: Tensor, weight: Tensor) -> Tensor:
 
 
 def _interval(base: EvidenceBase, given: Tensor, wrong: Tensor, share: float) -> tuple[float, float]:
-    """Return the 95 % interval of the share of matching pairs, counted on images drawn with replacement."""
+    """Return an interval of the share of matching pairs, by how far it moves on images drawn with replacement."""
     group = base.data.group_of_image[base.data.image_of_pair]
     groups, shares = int(group.max()) + 1, []
     for number in range(base.config.draws):
@@ -197,7 +203,8 @@ def _interval(base: EvidenceBase, given: Tensor, wrong: Tensor, share: float) ->
         times = torch.randint(groups, (groups,), generator=draws).bincount(minlength=groups)[group]
         repeated = torch.randint(len(wrong), (len(wrong),), generator=draws).bincount(minlength=len(wrong))
         shares.append(share_of_matching(given, wrong, times, repeated))
-    spread = 1.96 * float(torch.tensor(shares, dtype=torch.float64).std())
+    spread = SPREADS * float(torch.tensor(shares, dtype=torch.float64).std())
+    spread = max(spread, LEAST_SPREAD / math.sqrt(len(given)))
     return max(0.0, share - spread), min(1.0, share + spread)
 
 

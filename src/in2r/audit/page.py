@@ -45,7 +45,9 @@ def write_page(path: Path, audit: Audit, source_column: str | None = None) -> No
 def make_page(audit: Audit, source_column: str | None = None) -> ReportPage:
     """Fill the page: the worst pairs, those near the cut, a random sample, duplicates."""
     pairs, found = audit.pairs, audit.verdicts
-    chosen = choose_rows(found.score, audit.config.cut, numpy_generator(audit.config.seed, "sample"))
+    chosen = choose_rows(
+        found.score, audit.config.cut if found.told else 0.0, numpy_generator(audit.config.seed, "sample")
+    )
     cards = _Cards(audit, source_column)
     low, high = audit.judgement.interval
     share = audit.judgement.share
@@ -54,9 +56,9 @@ def make_page(audit: Audit, source_column: str | None = None) -> ReportPage:
         title=pairs.name,
         images=len(pairs.vectors.images),
         verdicts=counts(found),
-        cut=audit.config.cut,
+        cut=audit.config.cut if found.told else 0.0,
         histogram=score_histogram(found.score),
-        method=HOW.format(rows=len(pairs.judged), kinds=len(audit.base.names)),
+        method=" ".join([*audit.doubts(), HOW.format(rows=len(pairs.judged), kinds=len(audit.base.names))]),
         components=audit.components(),
         noise=NoiseRate(1 - share, 1 - high, 1 - low) if found.told else None,
         source_column=source_column or "source",

@@ -95,6 +95,8 @@ def read_pairs(
     table = source.user_table()
     if caption_vectors is None and table is not None and source.unread_vectors() is not None:
         source = opened(True)
+    if not source.split_names:
+        raise InputError(f"{path}: no pairs of the layout that was chosen; leave --layout out")
     splits, clean = _mismatched([source.split(name) for name in source.split_names], noise)
     rows = _rows(source, table)
     images, captions, columns = _whole(source, splits, table, rows)

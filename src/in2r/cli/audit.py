@@ -85,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
     for line in audit.doubts():
         console.print(line, markup=False, highlight=False, soft_wrap=True)
     console.print(key_figures(audit))
-    if args.top:
+    if args.top and audit.verdicts.told:
         console.print(_worst(audit, args.top))
     if decisions is not None:
         _say_decisions(console, audit, decisions)
@@ -128,7 +128,7 @@ def key_figures(audit: "Audit") -> Table:
         table.add_row("noise rate", "not known")
     else:
         low, high = figures["noise_rate_interval"]
-        rate = f"{100 * figures['noise_rate']:.1f} % of the judged pairs (95 %: {100 * low:.1f} to {100 * high:.1f})"
+        rate = f"{100 * figures['noise_rate']:.1f} % of the judged pairs ({100 * low:.1f} to {100 * high:.1f})"
         table.add_row("noise rate", rate)
     measured = figures["measurement_only"]
     if measured is not None:
@@ -137,7 +137,8 @@ def key_figures(audit: "Audit") -> Table:
     for name, count in figures["verdicts"].items():
         if count:
             table.add_row(name, f"{count:,}")
-    table.add_row("kept", f"{figures['kept']:,} rows stay in the cleaned table")
+    where = "keep.txt" if audit.pairs.table is None else f"cleaned{audit.pairs.table.ending}"
+    table.add_row("kept", f"{figures['kept']:,} rows: {where}")
     return table
 
 

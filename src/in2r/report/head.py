@@ -24,7 +24,7 @@ def _figures(page: ReportPage) -> str:
     if page.noise is None:
         figures.append(("–", "estimated noise rate", "not known"))
     else:
-        interval = f"95 %: {100 * page.noise.low:.1f} to {100 * page.noise.high:.1f}&nbsp;%"
+        interval = f"probably {100 * page.noise.low:.1f} to {100 * page.noise.high:.1f}&nbsp;%"
         figures.append((f"{100 * page.noise.share:.1f} %", "estimated noise rate", interval))
     figures.append((f"{page.cut:.2f}", "suggested cut", "a lower score is a suspect"))
     items = "".join(

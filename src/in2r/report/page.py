@@ -71,7 +71,7 @@ class SourceRow:
 
 @dataclass(frozen=True)
 class NoiseRate:
-    """The estimated share of wrong pairs, in [0, 1], and its 95 % interval."""
+    """The estimated share of wrong pairs, in [0, 1], and where it probably lies."""
 
     share: float
     low: float
