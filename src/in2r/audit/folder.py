@@ -108,13 +108,10 @@ def table_columns(audit: Audit) -> dict[str, Any]:
 def _texts(columns: dict[str, Any], row: int) -> Iterator[str]:
     for values in columns.values():
         value = values[row]
-        yield (
-            ""
-            if isinstance(value, float) and math.isnan(value)
-            else f"{value:.{DIGITS}g}"
-            if isinstance(value, float)
-            else str(value)
-        )
+        if not isinstance(value, float):
+            yield str(value)
+        else:
+            yield "" if math.isnan(value) else f"{value:.{DIGITS}g}"
 
 
 def _write_parquet(path: Path, columns: dict[str, Any]) -> None:

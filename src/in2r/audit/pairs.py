@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from in2r.audit.evidence import Vectors
+from in2r.data.duplicates import numbered
 from in2r.data.features import mean_regions, require_finite
 from in2r.data.noise import load_index
 from in2r.data.pairs import DataSource, PairSet
@@ -210,14 +211,12 @@ def word_vectors(captions: Sequence[str], dim: int) -> Tensor:
 
 def same_words(captions: Sequence[str]) -> NDArray[np.int64]:
     """Return (N,) int64, equal for captions of the same words in the same order."""
-    numbers: dict[tuple[str, ...], int] = {}
-    return np.array([numbers.setdefault(tuple(tokenize(text)), len(numbers)) for text in captions], dtype=np.int64)
+    return numbered(tuple(tokenize(text)) for text in captions)
 
 
 def same_rows(values: Tensor) -> Tensor:
     """Return (rows,) int64, equal for rows of equal values."""
-    numbers: dict[bytes, int] = {}
-    return torch.tensor([numbers.setdefault(row.tobytes(), len(numbers)) for row in values.numpy()])
+    return torch.from_numpy(numbered(row.tobytes() for row in values.numpy()))
 
 
 def _chosen(vectors: Vectors, pairs: NDArray[np.int64]) -> Vectors:

@@ -15,6 +15,8 @@ class Witnesses:
         self._audit = audit
         self._pair_of_row = {row: pair for pair, row in enumerate(audit.pairs.judged.tolist())}
         self._trust = audit.judgement.score
+        self._words = torch.from_numpy(audit.pairs.same_caption)
+        self._words_of_reference = self._words[audit.base.references]
         self._embedded: dict[int, torch.Tensor] = {}
 
     def neighbors(self, row: int) -> list[tuple[int, str, str]]:
@@ -43,8 +45,7 @@ class Witnesses:
         if fold not in self._embedded:
             self._embedded[fold] = maps.embed_texts(data.texts[base.references])
         similarity = self._embedded[fold] @ maps.embed_images(data.images[image : image + 1])[0]
-        same = torch.from_numpy(self._audit.pairs.same_caption)
-        similarity[same[base.references] == same[pair]] = -torch.inf  # its own words are no suggestion
+        similarity[self._words_of_reference == self._words[pair]] = -torch.inf  # its own words are no suggestion
         place = int(similarity.argmax())
         if similarity[place].isinf():
             return None

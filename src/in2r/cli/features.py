@@ -13,16 +13,14 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
-    ProgressColumn,
-    Task,
     TaskID,
     TextColumn,
     TimeRemainingColumn,
 )
 from rich.table import Table
-from rich.text import Text
 
 from in2r.cli.paths import path_argument
+from in2r.cli.show import Rate
 from in2r.errors import command_line
 
 if TYPE_CHECKING:
@@ -149,20 +147,12 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-class _Rate(ProgressColumn):
-    """Items per second."""
-
-    def render(self, task: Task) -> Text:
-        speed = task.finished_speed or task.speed
-        return Text("" if speed is None else f"{speed:.1f}/s")
-
-
 class Bars:
     """A progress bar for each part of the work, on a terminal only, with rate and time left."""
 
     def __init__(self, console: Console) -> None:
         columns = (
-            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _Rate(), TimeRemainingColumn(),
+            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Rate(), TimeRemainingColumn(),
         )  # fmt: skip
         shown = console.is_terminal
         self._progress = Progress(

@@ -33,12 +33,17 @@ SHORT = 120
 """seconds of a run below which it is not"""
 
 
-class _Rate(ProgressColumn):
-    """Steps per second."""
+class Rate(ProgressColumn):
+    """Steps, or items, per second."""
+
+    def __init__(self, unit: str = "") -> None:
+        super().__init__()
+        self._unit = unit
 
     def render(self, task: Task) -> Text:
+        """Return the speed so far."""
         speed = task.finished_speed or task.speed
-        return Text("" if speed is None else f"{speed:.1f} steps/s")
+        return Text("" if speed is None else f"{speed:.1f}{self._unit}/s")
 
 
 class Terminal:
@@ -99,7 +104,7 @@ class Terminal:
             TextColumn("{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
-            _Rate(),
+            Rate(" steps"),
             TimeRemainingColumn(),
         )
         # a standard error that goes to a file keeps its lines

@@ -24,7 +24,7 @@ def find_copies(images: Features, captions: Features | Sequence[str]) -> Copies:
     same_captions = (
         _digests(captions) if isinstance(captions, Features) else (tuple(tokenize(text)) for text in captions)
     )
-    return Copies(_numbered(_digests(images)), _numbered(same_captions))
+    return Copies(numbered(_digests(images)), numbered(same_captions))
 
 
 def _digests(features: Features) -> Iterator[bytes]:
@@ -37,6 +37,7 @@ def _digests(features: Features) -> Iterator[bytes]:
             item += 1
 
 
-def _numbered(items: Iterable[Hashable]) -> NDArray[np.int64]:
+def numbered(items: Iterable[Hashable]) -> NDArray[np.int64]:
+    """Return a number for each item, (items,) int64 from 0 in the order of first sight; equal ones share theirs."""
     numbers: dict[Hashable, int] = {}
     return np.array([numbers.setdefault(item, len(numbers)) for item in items], dtype=np.int64)
