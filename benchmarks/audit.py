@@ -26,12 +26,11 @@ from in2r.audit.judge import Judgement, judge
 from in2r.audit.pairs import read_pairs
 from in2r.audit.settings import AuditConfig
 from in2r.data.noise import make_index
+from in2r.evidence import linear_similarity
 from in2r.evidence.vectors import centred
 from in2r.files import read_json, write_json
 
 RESULTS = Path(__file__).parent / "results" / "audit.json"
-LEMON = {"beta": 5.0, "gamma": 5.0, "near": 0.1, "clean": 5.0, "neighbors": 30}
-"""the published fixed setting: beta, gamma, tau_1, tau_2, k"""
 RIGHT = 3.0
 """mean rating from which a caption counts as right"""
 
@@ -81,8 +80,9 @@ def measure(data: Vectors, right: NDArray[np.bool_]) -> dict[str, Any]:
     found = judge(base)
     seconds = time.process_time() - start
     kinds = {name: found.evidence[:, column] for column, name in enumerate(base.names)}
-    first = base.of(base.look(every(data)), base.fit(torch.ones(len(right))), torch.ones(len(right)))
-    kinds |= {"linear maps, one pass": first[:, 0], "LEMoN": lemon(base, first[:, 0])}
+    seen, maps = base.look(every(data)), base.fit(torch.ones(len(right)))
+    first = linear_similarity(maps, base.fold_of_image, data.images, data.texts, data.image_of_pair, seen.asked.texts)
+    kinds |= {"linear maps, one pass": first, "LEMoN": base.lemon(seen, maps)}
     return {**figures(found, right), "auroc": aurocs(found, kinds, right), "cpu_seconds": round(seconds, 1)}
 
 
@@ -90,24 +90,6 @@ def every(data: Vectors) -> Asked:
     """Ask about all given pairs."""
     pairs = torch.arange(len(data.image_of_pair))
     return Asked(data.image_of_pair, pairs, data.image_of_pair, pairs)
-
-
-def lemon(base: EvidenceBase, similarity: torch.Tensor) -> torch.Tensor:
-    """Return LEMoN's score of each pair, larger = better, with the linear maps in place of CLIP.
-
-    -[d(x, y) + β / k Σ_n d(y, y_n) e^(-τ₁ d(x, x_n)) e^(-τ₂ d(x_n, y_n))
-              + γ / k Σ_m d(x, x_m) e^(-τ₁ d(y, y_m)) e^(-τ₂ d(x_m, y_m))], d = 1 - cosine,
-    n = the k pairs nearest by image, m = by caption.
-    """
-    seen, d = base.look(every(base.data)), 1 - similarity
-    total = d.clone()
-    for voices, factor in zip(seen.voices[:2], (LEMON["beta"], LEMON["gamma"]), strict=True):
-        k = int(LEMON["neighbors"])
-        pair, known = voices.pair[:, :k], (voices.weight[:, :k] > 0).float()
-        near = 1 - base.config.temperature * voices.weight[:, :k].clamp(min=1e-9).log().neg()
-        weight = torch.exp(-LEMON["near"] * (1 - near)) * torch.exp(-LEMON["clean"] * d[pair]) * known
-        total += factor * ((1 - voices.cosine[:, :k]) * weight).sum(dim=1) / known.sum(dim=1).clamp(min=1)
-    return -total
 
 
 def aurocs(found: Judgement, kinds: dict[str, torch.Tensor], right: NDArray[np.bool_]) -> dict[str, float]:

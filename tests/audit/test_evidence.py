@@ -131,6 +131,46 @@ def test_limits_of_references_and_of_other_captions():
         assert len(table[number].unique()) == 4
 
 
+def test_lemon_asks_the_pairs_that_the_neighbours_ask():
+    """Against loops over all pairs; the similarity of the linear maps stands for the shared space."""
+    data, trust = tiny((1, 2, 1, 1, 2, 1, 1))
+    base = EvidenceBase(data, AuditConfig(evidence="lemon"))
+    assert base.names == ("lemon",)
+    maps, questions = base.fit(trust), asked(data)
+    found = base.of(base.look(questions), maps, trust)[:, 0]
+    v, u = centred(data.images), centred(data.texts)
+    owner, group = data.image_of_pair, data.group_of_image
+
+    def distance(images, texts):
+        return 1 - linear_similarity(maps, base.fold_of_image, data.images, data.texts, images, texts)
+
+    of_pair = distance(owner, torch.arange(len(owner)))
+    for number, d in enumerate(distance(questions.images, questions.texts).tolist()):
+        i, t, home = (int(column[number]) for column in (questions.images, questions.texts, questions.siblings_of))
+        far = [r for r in range(len(owner)) if group[owner[r]] not in (group[i], group[home])]
+        sums = {"image": [], "text": []}
+        for r in (r for r in far if r != t):
+            x, y = 1 - float(v[i] @ v[owner[r]]), 1 - float(u[t] @ u[r])
+            trusted = math.exp(-5 * float(of_pair[r]))
+            sums["image"].append(y * math.exp(-0.1 * x) * trusted)
+            sums["text"].append(x * math.exp(-0.1 * y) * trusted)
+        score = -d - 5 * sum(sum(terms) / len(terms) for terms in sums.values())
+        assert float(found[number]) == pytest.approx(score, rel=1e-4)
+
+
+@pytest.mark.parametrize("name", ["own similarity", "lemon"])
+def test_one_kind_alone(name):
+    data, trust = tiny()
+    alone, every = (EvidenceBase(data, AuditConfig(evidence=kind)) for kind in (name, "all"))
+    assert alone.names == (name,)
+    questions = asked(data)
+    found = alone.of(alone.look(questions), alone.fit(trust), trust)
+    assert found.shape == (len(questions.images), 1)
+    if name in every.names:
+        whole = every.of(every.look(questions), every.fit(trust), trust)
+        assert torch.equal(found[:, 0], whole[:, every.names.index(name)])
+
+
 def test_a_scorer_is_a_kind_of_its_own():
     data, trust = tiny()
     base = EvidenceBase(data, AuditConfig(), {"mine": lambda images, texts: (10 * images + texts).double()})

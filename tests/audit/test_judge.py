@@ -102,6 +102,17 @@ def test_features_that_do_not_fit_tell_nothing():
     assert torch.isfinite(twice.log_odds).all()
 
 
+@pytest.mark.parametrize("kind", ["own similarity", "lemon"])
+def test_one_kind_alone_is_calibrated_too(kind):
+    data, right = planted(captions=1, images=1500)
+    found = judge(EvidenceBase(data, AuditConfig(evidence=kind)))
+    check(found, right, share_within=0.08)
+    assert found.evidence.shape == found.components.shape == (1500, 1)
+    assert found.moved_alone == 0.5  # nobody can tell
+    order = found.evidence[:, 0].argsort()
+    assert (found.log_odds[order].diff() >= 0).all()  # the model keeps the order of one kind
+
+
 def test_the_same_seed_gives_the_same_bits():
     data, _ = planted(images=40)
     steps = []

@@ -239,10 +239,28 @@ def test_the_report_shows_the_worst_rows_and_the_copy(audited: Audited) -> None:
     assert len(set(page.cards("sample"))) == 100
     assert sorted(page.cards("duplicates")) == [16, COPY_ROW]
     assert "pairs.csv" in page.text
-    assert "298 pairs were compared with pairs mismatched on purpose, by 4 kinds of evidence" in page.text
+    kinds = "own similarity, image neighbours, text neighbours, other captions"
+    said = f"298 pairs were compared with pairs mismatched on purpose, by evidence that needs no training: {kinds}."
+    assert said in page.text
 
 
 # --- options
+
+
+@pytest.mark.parametrize("kind", ["own similarity", "lemon"])
+def test_one_kind_of_evidence_alone(
+    kind: str, audited: Audited, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    audit(capsys, audited.data, "--out", tmp_path / "out", "--evidence", kind)
+    found = Audited(audited.data, tmp_path / "out", audited.made, "")
+    assert list(found.summary["components"]) == [kind]
+    assert found.summary["settings"]["evidence"] == kind
+    columns = list(found.rows[0])
+    assert columns[columns.index("percentile") + 1 : columns.index("fits_other_images")] == [kind.replace(" ", "_")]
+    scores = {row["row"]: float(row["score"]) for row in found.rows if row["score"]}
+    right = audited.made["right"]
+    assert roc_auc_score([right[int(row)] for row in scores], list(scores.values())) > 0.8
+    assert f"by evidence that needs no training: {kind}." in Read(tmp_path / "out" / "report.html").text
 
 
 def test_the_same_seed_gives_the_same_files_and_decisions_are_read_back(

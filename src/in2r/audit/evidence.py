@@ -1,6 +1,6 @@
 """All kinds of evidence for any pairs of one data set's images and captions, without training."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -9,26 +9,35 @@ from torch import Tensor
 from in2r.audit.settings import AuditConfig
 from in2r.evidence import (
     LinearMaps,
+    Side,
     agreement,
     closeness,
     cosines_with,
     fit_linear_maps,
+    lemon,
     linear_similarity,
     nearest_references,
 )
-from in2r.evidence.vectors import centred
+from in2r.evidence.vectors import Centred
 from in2r.seeds import torch_generator
 
 NAMES = ("own similarity", "image neighbours", "text neighbours", "other captions")
 """The kinds of evidence that need no training."""
+LEMON = "lemon"
+CHOSEN = {"all": NAMES, "own similarity": NAMES[:1], LEMON: (LEMON,)}
+"""The kinds of each value of `AuditConfig.evidence`."""
 MEANINGS = {
     "own similarity": "how alike image and caption are, by linear maps fitted on other images",
     "image neighbours": "how alike the caption is to captions of similar images",
     "text neighbours": "how alike the image is to images of similar captions",
     "other captions": "how alike the caption is to the image's other captions",
+    LEMON: "LEMoN's fixed setting: image and caption, and those of the neighbours on both sides",
 }
 BELIEVED = 1e-6
 """Least weight of a pair in the linear maps, so that no fold is empty."""
+
+BLOCK = 2**14
+"""Rows that are looked at together: intermediate values of some 50 neighbours each stay within some MB."""
 
 Scorer = Callable[[Tensor, Tensor], Tensor]
 """(P,) images, (P,) captions → (P,) evidence of the pairs, NaN where it is not known: such as that of a trained run."""
@@ -72,19 +81,25 @@ class Asked:
 
 @dataclass(frozen=True)
 class Voices:
-    """Who is asked about P pairs: the pairs (P, k), what each says as a cosine, and how near it is, as a weight."""
+    """Who is asked about P pairs.
+
+    Attributes:
+        pair: (P, k) int32, the pairs that are asked.
+        cosine: (P, k) what each says: how alike its own image or caption is to that which is judged.
+        near: (P, k) cosine of both on the other side, the nearest first; -inf where it is not asked.
+    """
 
     pair: Tensor
     cosine: Tensor
-    weight: Tensor
+    near: Tensor
 
 
 @dataclass(frozen=True)
 class Seen:
-    """Pairs that are asked about, and the voices of image neighbours, text neighbours and other captions."""
+    """Pairs that are asked about; of each block of them, the voices of image and text neighbours and other captions."""
 
     asked: Asked
-    voices: tuple[Voices, Voices, Voices]
+    blocks: list[tuple[Voices, Voices, Voices]]
 
 
 @dataclass
@@ -103,7 +118,7 @@ class EvidenceBase:
 
     def __post_init__(self) -> None:
         data, config = self.data, self.config
-        self._v, self._u = centred(data.images), centred(data.texts)
+        self._v, self._u = Centred(data.images), Centred(data.texts)
         count = len(data.image_of_pair)
         groups = int(data.group_of_image.max()) + 1
         fold_of_group = torch.randperm(groups, generator=torch_generator(config.seed, "folds")) % config.folds
@@ -112,21 +127,20 @@ class EvidenceBase:
         drawn = torch.randperm(count, generator=torch_generator(config.seed, "references"))[: config.references]
         self.references = drawn.sort().values
         owner = data.image_of_pair[self.references]
-        self._near_image, cosine = nearest_references(
-            self._v, self._v[owner], data.group_of_image, data.group_of_image[owner], config.neighbors
+        self._v_of_reference, self._u_of_reference = self._v[owner], self._u[self.references]
+        self._near_image, self._cosine_image = _nearest(
+            self._v, self._v_of_reference, data.group_of_image, data.group_of_image[owner], config.neighbors
         )
-        self._close_image = closeness(cosine, config.temperature)
         pairs = torch.arange(count)  # a caption is no neighbour of itself
-        self._near_text, cosine = nearest_references(
-            self._u, self._u[self.references], pairs, self.references, config.neighbors
+        self._near_text, self._cosine_text = _nearest(
+            self._u, self._u_of_reference, pairs, self.references, config.neighbors
         )
-        self._close_text = closeness(cosine, config.temperature)
         self._siblings = _table(self._group_of_pair, groups, config)
 
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the columns that `of` returns."""
-        return (*NAMES, *self.scorers)
+        return (*CHOSEN[self.config.evidence], *self.scorers)
 
     def fit(self, trust: Tensor) -> list[LinearMaps]:
         """Fit the linear maps to the pairs as far as they are believed, (N,) in [0, 1]."""
@@ -136,8 +150,11 @@ class EvidenceBase:
             data.images, data.texts, data.image_of_pair, folds, self.config.folds, trust + BELIEVED, self.config.ridge
         )
 
-    def look(self, asked: Asked) -> "Seen":
+    def look(self, asked: Asked) -> Seen:
         """Find who is asked about pairs and what they say; it does not depend on who is believed."""
+        return Seen(asked, [self._voices(some) for some in _parts(asked)])
+
+    def _voices(self, asked: Asked) -> tuple[Voices, Voices, Voices]:
         group, images = self._group_of_pair, self.data.group_of_image[asked.images]
         home = self.data.group_of_image[asked.siblings_of]
 
@@ -146,26 +163,26 @@ class EvidenceBase:
             return (group[pair] != images[:, None]) & (group[pair] != home[:, None])
 
         u, v = self._u[asked.texts], self._v[asked.images]
-        near = self._near_image[asked.images]
-        by_image = self.references[near]
-        image_side = Voices(
-            by_image,
-            cosines_with(u, self._u[self.references], near),
-            self._close_image[asked.images] * others(by_image) * (by_image != asked.texts[:, None]),
+        near = self._near_image[asked.images].long()
+        pair = self.references[near]
+        by_image = _voices(
+            pair,
+            cosines_with(u, self._u_of_reference, near),
+            self._cosine_image[asked.images],
+            others(pair) & (pair != asked.texts[:, None]),
         )
-        near = self._near_text[asked.texts]
-        by_text = self.references[near]
-        text_side = Voices(
-            by_text,
-            cosines_with(v, self._v[self.data.image_of_pair[self.references]], near),
-            self._close_text[asked.texts] * others(by_text),
+        near = self._near_text[asked.texts].long()
+        pair = self.references[near]
+        by_text = _voices(
+            pair, cosines_with(v, self._v_of_reference, near), self._cosine_text[asked.texts], others(pair)
         )
         pair = self._siblings[home]
         known = (pair >= 0) & (pair != asked.texts[:, None]) & (pair != asked.instead_of[:, None])
-        pair = pair.clamp(min=0)
-        return Seen(asked, (image_side, text_side, Voices(pair, cosines_with(u, self._u, pair), known.float())))
+        there, place = torch.unique(pair.clamp(min=0), return_inverse=True)
+        siblings = cosines_with(u, self._u[there], place)
+        return by_image, by_text, _voices(there[place], siblings, torch.zeros_like(siblings), known)
 
-    def of(self, seen: "Seen", maps: Sequence[LinearMaps], trust: Tensor) -> Tensor:
+    def of(self, seen: Seen, maps: Sequence[LinearMaps], trust: Tensor) -> Tensor:
         """Return the evidence of pairs, (P, kinds) float32, larger = better, NaN where nobody can be asked.
 
         A pair's own image, its copies and the caption itself are never asked.
@@ -175,21 +192,71 @@ class EvidenceBase:
             maps: as `fit` returns them.
             trust: (N,) in [0, 1], how far the given pairs are believed.
         """
-        data, asked = self.data, seen.asked
-        columns = [
-            linear_similarity(maps, self.fold_of_image, data.images, data.texts, asked.images, asked.texts),
-            *(agreement(one.cosine, one.weight * trust[one.pair], self.config.temperature) for one in seen.voices),
-            *(scorer(asked.images, asked.texts).float() for scorer in self.scorers.values()),
-        ]
-        return torch.stack(columns, dim=1)
+        return torch.stack([self._of_kind(name, seen, maps, trust) for name in self.names], dim=1)
+
+    def _of_kind(self, name: str, seen: Seen, maps: Sequence[LinearMaps], trust: Tensor) -> Tensor:
+        asked = seen.asked
+        if name in self.scorers:
+            return self.scorers[name](asked.images, asked.texts).float()
+        if name == LEMON:
+            return self.lemon(seen, maps)
+        if name == NAMES[0]:
+            return self._similarity(maps, asked.images, asked.texts)
+        side = NAMES.index(name) - 1
+        temperature = self.config.temperature
+        voices = (block[side] for block in seen.blocks)
+        return torch.cat(
+            [
+                agreement(one.cosine, closeness(one.near, temperature) * trust[one.pair.long()], temperature)
+                for one in voices
+            ]
+        )
+
+    def lemon(self, seen: Seen, maps: Sequence[LinearMaps]) -> Tensor:
+        """Return LEMoN's score of pairs (P,), in which the linear maps stand for the space that both sides share."""
+        own = self._similarity(maps, seen.asked.images, seen.asked.texts)
+        asked = self.references
+        of_pair = torch.full((len(self._group_of_pair),), torch.nan)  # asked of references alone
+        of_pair[asked] = self._similarity(maps, self.data.image_of_pair[asked], asked)
+        sides = ([Side(one.near, one.cosine, of_pair[one.pair.long()]) for one in block[:2]] for block in seen.blocks)
+        return torch.cat([lemon(part, *both) for part, both in zip(torch.split(own, BLOCK), sides, strict=True)])
+
+    def _similarity(self, maps: Sequence[LinearMaps], images: Tensor, texts: Tensor) -> Tensor:
+        data = self.data
+        return linear_similarity(maps, self.fold_of_image, data.images, data.texts, images, texts)
 
     def neighbors(self, image: int, trust: Tensor, count: int) -> list[int]:
         """Return the pairs nearest to an image that are believed, one an image, the nearest first."""
         found: dict[int, int] = {}
-        for pair in self.references[self._near_image[image]].tolist():
+        for pair in self.references[self._near_image[image].long()].tolist():
             if trust[pair] > self.config.cut and self._group_of_pair[pair] != self.data.group_of_image[image]:
                 found.setdefault(int(self._group_of_pair[pair]), pair)
         return list(found.values())[:count]
+
+
+def _parts(asked: Asked) -> Iterator[Asked]:
+    """Yield blocks of pairs that are asked about."""
+    columns = (asked.images, asked.texts, asked.siblings_of, asked.instead_of)
+    for part in zip(*(torch.split(column, BLOCK) for column in columns), strict=True):
+        yield Asked(*part)
+
+
+def _voices(pair: Tensor, cosine: Tensor, near: Tensor, known: Tensor) -> Voices:
+    return Voices(pair.int(), cosine, near.masked_fill(~known, -torch.inf))
+
+
+def _nearest(
+    queries: Centred, references: Tensor, group: Tensor, group_of_reference: Tensor, neighbors: int
+) -> tuple[Tensor, Tensor]:
+    """Return the nearest references of all queries (q, k) int32, and their cosines."""
+    shape = (len(group), min(neighbors, len(references)))
+    near, cosine = torch.empty(shape, dtype=torch.int32), torch.empty(shape)
+    for start in range(0, len(group), BLOCK):
+        rows = slice(start, start + BLOCK)
+        near[rows], cosine[rows] = nearest_references(
+            queries[rows], references, group[rows], group_of_reference, neighbors
+        )
+    return near, cosine
 
 
 def _table(group_of_pair: Tensor, groups: int, config: AuditConfig) -> Tensor:

@@ -77,13 +77,14 @@ def judge(base: EvidenceBase, on_step: Callable[[str], None] = lambda what: None
     every = torch.arange(count)
     given = Asked(data.image_of_pair, every, data.image_of_pair, every)
     seen = [base.look(asked) for asked in (given, *mismatched_on_purpose(base))]
+    rest = [column for column, name in enumerate(base.names) if name != NAMES[OTHER]]
     trust, share = torch.ones(count), None
     for number in range(config.rounds):
         on_step(f"evidence, pass {number + 1} of {config.rounds}")
         maps = base.fit(trust)
         evidence, *wrong = (base.of(one, maps, trust) for one in seen)
         on_step(f"model, pass {number + 1} of {config.rounds}")
-        both, rest = torch.cat(wrong), [column for column in range(evidence.shape[1]) if column != OTHER]
+        both = torch.cat(wrong)
         fitted = _drawn(count, MOST_FITTED, config, "fitted")
         apart = _counted(evidence[:, rest], fitted, both[:, rest], share)
         log_odds = apart.log_odds(evidence[:, rest])
@@ -92,7 +93,10 @@ def judge(base: EvidenceBase, on_step: Callable[[str], None] = lambda what: None
             counted = apart.log_odds(both[:, rest])
             interval = _interval(base, log_odds, counted, share)
             separation = _auroc(log_odds, counted, torch.ones(len(counted)))
-        moved_alone = _moved_alone(1 - torch.sigmoid(log_odds), evidence[:, OTHER], [part[:, OTHER] for part in wrong])
+        moved_alone = 0.5  # not known
+        if len(rest) < len(base.names):
+            siblings = evidence[:, OTHER], [part[:, OTHER] for part in wrong]
+            moved_alone = _moved_alone(1 - torch.sigmoid(log_odds), *siblings)
         ways = torch.tensor([moved_alone, 1 - moved_alone]).repeat_interleave(torch.tensor([len(w) for w in wrong]))
         model = fit_clean_model(evidence[fitted], both, mismatched_weight=ways, share=share)
         log_odds = model.log_odds(evidence)

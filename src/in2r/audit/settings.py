@@ -1,6 +1,7 @@
 """The settings of an audit."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from in2r.config import key
 
@@ -10,6 +11,8 @@ class AuditConfig:
     """What an audit decides by; each key with its reason."""
 
     seed: int = key(0, "of folds, references and pairs mismatched on purpose", low=0)
+    evidence: Literal["all", "own similarity", "lemon"] = key("all", "one kind alone serves as a baseline: the linear "
+        "maps, or LEMoN's fixed setting; all together are at least as good")  # fmt: skip
     folds: int = key(5, "parts of the images; the linear maps that judge a part are fitted on the others", low=2)
     ridge: float = key(0.3, "share of the mean variance that is added to each; 0.1 to 1 differ little", above=0)
     rounds: int = key(2, "passes; from the second on, pairs count as far as the pass before believed them", low=1)

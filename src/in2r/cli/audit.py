@@ -57,6 +57,12 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         "--noise", type=path_argument, metavar="FILE", help="noise index of the train split, to measure the audit by"
     )
     parser.add_argument("--layout", choices=("auto", "precomp", "table"), default="auto", help="layout of the folder")
+    parser.add_argument(
+        "--evidence",
+        choices=("all", "own similarity", "lemon"),
+        default="all",
+        help="one kind alone serves as a baseline; default: all",
+    )
     parser.add_argument("--seed", type=int, default=0, help="of all that is drawn; default: 0")
     parser.add_argument(
         "--bom", action="store_true", help="start pairs.csv with a mark by which spreadsheets read UTF-8"
@@ -100,7 +106,7 @@ def _audit(args: argparse.Namespace, on_step: Callable[[str], None]) -> "Audit":
     from in2r.audit.settings import AuditConfig
     from in2r.config import fill
 
-    values: dict[str, Any] = {"seed": args.seed}
+    values: dict[str, Any] = {"seed": args.seed, "evidence": args.evidence}
     if args.cut is not None:
         values |= {"cut": args.cut, "sure": min(AuditConfig().sure, max(args.cut, 0.0))}
     config = fill(AuditConfig, values)

@@ -1,6 +1,7 @@
 """What speaks for a pair, over the whole training set: two kinds of evidence, trust made of them, and other images."""
 
 from in2r.evidence.clean_model import CleanModel, fit_clean_model, share_of_matching
+from in2r.evidence.lemon import Side, lemon
 from in2r.evidence.linear import LinearMaps, fit_linear_maps, linear_similarity
 from in2r.evidence.posterior import whole_set_log_posterior
 from in2r.evidence.raw import has_other_captions, neighbor_evidence, own_caption_evidence
@@ -12,6 +13,7 @@ __all__ = [
     "CleanModel",
     "LinearMaps",
     "ScoreMixture",
+    "Side",
     "agreement",
     "anchored_posterior",
     "best_other_image",
@@ -20,6 +22,7 @@ __all__ = [
     "fit_clean_model",
     "fit_linear_maps",
     "has_other_captions",
+    "lemon",
     "linear_similarity",
     "matching_share",
     "mixture_posterior",

@@ -109,4 +109,4 @@ def agreement(cosine: Tensor, weight: Tensor, temperature: float = 0.1, floor: f
 
 def closeness(cosine: Tensor, temperature: float = 0.1) -> Tensor:
     """Return e^((c - the largest c) / T) of each row (q, k): weights of neighbours; 0 where c is -inf."""
-    return ((cosine - cosine[:, :1]) / temperature).exp().nan_to_num(0.0)
+    return ((cosine - cosine.amax(dim=1, keepdim=True)) / temperature).exp().nan_to_num(0.0)

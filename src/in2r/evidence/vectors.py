@@ -38,6 +38,24 @@ def centred(vectors: Tensor) -> Tensor:
     return values.div_(torch.linalg.vector_norm(values, dim=1, keepdim=True).clamp(min=TINY))
 
 
+class Centred:
+    """Vectors less their mean and of unit norm, made anew for the rows that are asked: a copy of all may be too large.
+
+    Attributes:
+        values: (N, d), as given.
+        mean: (d,).
+    """
+
+    def __init__(self, values: Tensor) -> None:
+        self.values = values
+        self.mean = values.mean(dim=0, dtype=torch.float32)
+
+    def __getitem__(self, rows: Tensor | slice) -> Tensor:
+        """Return some rows, (rows, d) float32; one that is the mean stays zero."""
+        chosen = self.values[rows] - self.mean
+        return chosen.div_(torch.linalg.vector_norm(chosen, dim=1, keepdim=True).clamp(min=TINY))
+
+
 def check_index(name: str, index: Tensor, rows: int, below: int | None = None) -> None:
     """Raise `ValueError` unless the index is int64 of shape (rows,), and in [0, below) if that is given."""
     if index.shape != (rows,) or index.dtype != torch.int64:
