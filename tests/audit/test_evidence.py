@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from in2r.audit import evidence as module
 from in2r.audit.evidence import NAMES, Asked, EvidenceBase, Vectors
 from in2r.audit.judge import mismatched_on_purpose
 from in2r.audit.settings import AuditConfig
@@ -81,6 +82,17 @@ def test_each_kind_equals_plain_loops(counts, neighbors):
     assert expected[:, 2].isnan().any()
     own = linear_similarity(maps, base.fold_of_image, data.images, data.texts, questions.images, questions.texts)
     assert torch.equal(found[:, 0], own)
+
+
+@pytest.mark.parametrize("kind", ["all", "lemon"])
+def test_blocks_of_any_size_give_the_same(kind, monkeypatch):
+    data, trust = tiny((2, 1, 3, 1, 4, 1) * 3)
+    questions, found = asked(data), []
+    for block in (module.BLOCK, 7):
+        monkeypatch.setattr(module, "BLOCK", block)
+        base = EvidenceBase(data, AuditConfig(evidence=kind))
+        found.append(base.of(base.look(questions), base.fit(trust), trust))
+    torch.testing.assert_close(*found, equal_nan=True)
 
 
 def test_own_image_its_copies_and_the_caption_itself_are_never_asked():

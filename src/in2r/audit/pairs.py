@@ -1,5 +1,6 @@
 """What an audit is given: vectors of all pairs that can be judged, and the user's whole table around them."""
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -10,9 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from in2r.audit.evidence import Vectors
+from in2r.audit.evidence import BLOCK, Vectors
 from in2r.data.duplicates import numbered
-from in2r.data.features import mean_regions, require_finite
+from in2r.data.features import Features, mean_regions, require_finite
 from in2r.data.noise import load_index
 from in2r.data.pairs import DataSource, PairSet
 from in2r.data.sources import open_data
@@ -27,6 +28,8 @@ from in2r.errors import InputError
 FEWEST = 50
 """pairs, below which nothing can be told from chance"""
 EMPTY = "empty caption"
+DIGEST = 16
+"""bytes that stand for a row of values: two that differ share them by a chance of 1 in 2^128"""
 
 
 @dataclass(frozen=True)
@@ -108,9 +111,8 @@ def read_pairs(
     order = np.argsort(rows, kind="stable")
     order = order[~empty[order]]
     require_pairs(len(order), f"{path}: ")
-    vectors, same = _vectors(splits, text_dim)
-    chosen = _chosen(vectors, order)
-    require_images(chosen, f"{path}: ")
+    vectors, same = _vectors(splits, text_dim, torch.from_numpy(order))
+    require_images(vectors, f"{path}: ")
     return AuditPairs(
         name=table.path.name if table is not None else Path(path).name,
         images=images,
@@ -118,8 +120,8 @@ def read_pairs(
         columns=columns,
         judged=rows[order],
         unjudged=unjudged,
-        vectors=chosen,
-        same_caption=same[order],
+        vectors=vectors,
+        same_caption=same,
         table=table,
         files=_files(Path(path)) if pictures is None else _pictures(Path(pictures), images),
         clean=None if noise is None else clean[order],
@@ -180,20 +182,32 @@ def _whole(
     return images, captions, {"split": parts, "image": images, "caption": captions}
 
 
-def _vectors(splits: Sequence[PairSet], text_dim: int) -> tuple[Vectors, NDArray[np.int64]]:
-    """Return the vectors of all splits, and which captions have the same words."""
+def _vectors(splits: Sequence[PairSet], text_dim: int, pairs: Tensor) -> tuple[Vectors, NDArray[np.int64]]:
+    """Return the vectors of some pairs of all splits and of their images, and which captions have the same words."""
     for split in splits:
         for features in (split.images, split.caption_vectors):
             if features is not None:
                 require_finite(features)
-    images = torch.cat([mean_regions(split.images) for split in splits])
     starts = np.cumsum([0, *(len(split.images) for split in splits)])
     owners = [split.image_of_caption + start for split, start in zip(splits, starts, strict=False)]
-    given = [mean_regions(split.caption_vectors) for split in splits if split.caption_vectors is not None]
+    kept, image_of_pair = torch.unique(torch.from_numpy(np.concatenate(owners))[pairs], return_inverse=True)
+    images = _read([split.images for split in splits], kept)
+    given = [split.caption_vectors for split in splits if split.caption_vectors is not None]
     words = [text for split in splits for text in split.captions or ()]
-    texts = torch.cat(given) if given else word_vectors(words, text_dim)
-    same = same_words(words) if words else same_rows(texts).numpy()
-    return Vectors(images, texts, torch.from_numpy(np.concatenate(owners)), same_rows(images)), same
+    texts = _read(given, pairs) if given else word_vectors(words, text_dim)[pairs]
+    same = same_words([words[pair] for pair in pairs.tolist()]) if words else same_rows(texts).numpy()
+    return Vectors(images, texts, image_of_pair, same_rows(images)), same
+
+
+def _read(parts: Sequence[Features], items: Tensor) -> Tensor:
+    """Return (items, dim) float32, the means of regions of some items of all parts; each is in memory once."""
+    found, start = torch.empty((len(items), parts[0].dim)), 0
+    for part in parts:
+        inside = ((items >= start) & (items < start + len(part))).nonzero().squeeze(1)
+        for some in torch.split(inside, BLOCK):
+            found[some] = mean_regions(part.select((items[some] - start).numpy()))
+        start += len(part)
+    return found
 
 
 def word_vectors(captions: Sequence[str], dim: int) -> Tensor:
@@ -216,15 +230,8 @@ def same_words(captions: Sequence[str]) -> NDArray[np.int64]:
 
 def same_rows(values: Tensor) -> Tensor:
     """Return (rows,) int64, equal for rows of equal values."""
-    return torch.from_numpy(numbered(row.tobytes() for row in values.numpy()))
-
-
-def _chosen(vectors: Vectors, pairs: NDArray[np.int64]) -> Vectors:
-    """Return the vectors of some pairs, and of the images that these have."""
-    owner = vectors.image_of_pair[torch.from_numpy(pairs)]
-    kept, image_of_pair = torch.unique(owner, return_inverse=True)
-    groups = torch.unique(vectors.group_of_image[kept], return_inverse=True)[1]
-    return Vectors(vectors.images[kept], vectors.texts[torch.from_numpy(pairs)], image_of_pair, groups)
+    digests = (hashlib.blake2b(row, digest_size=DIGEST).digest() for row in values.numpy())
+    return torch.from_numpy(numbered(digests))
 
 
 def _files(folder: Path) -> dict[str, Path]:

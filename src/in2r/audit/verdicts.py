@@ -104,10 +104,10 @@ def strangers_that_fit(base: EvidenceBase, maps: Sequence[LinearMaps]) -> NDArra
     drawn = torch.randint(len(data.images), (STRANGERS,), generator=torch_generator(base.config.seed, "strangers"))
     fold_of_pair = base.fold_of_image[data.image_of_pair]
     for fold, of_fold in enumerate(maps):
-        v, random = of_fold.embed_images(data.images), of_fold.embed_images(data.images[drawn])
+        random = of_fold.embed_images(data.images[drawn])
         for some in torch.split((fold_of_pair == fold).nonzero().squeeze(1), BLOCK):
             u = of_fold.embed_texts(data.texts[some])
-            own = (u * v[data.image_of_pair[some]]).sum(dim=1, keepdim=True)
+            own = (u * of_fold.embed_images(data.images[data.image_of_pair[some]])).sum(dim=1, keepdim=True)
             fits[some] = (u @ random.T >= own).double().mean(dim=1)
     return fits.numpy()
 

@@ -21,6 +21,8 @@ KNOTS = 8
 """Of each evidence's piecewise linear curve: enough for its bend, few enough for some hundred pairs."""
 PENALTY = 1.0
 """Of the squared slopes, as in a logistic regression with C = 1: curves of evidence that tells nothing stay flat."""
+ROWS = 2**16
+"""Pairs whose curves are looked at together: some 10 MB for each kind of evidence."""
 STEPS = 200
 """Of L-BFGS, at most; typically 40 are taken."""
 START = -2.0
@@ -49,7 +51,8 @@ class CleanModel:
 
     def log_odds(self, evidence: Tensor) -> Tensor:
         """Return log P / (1 - P), (P,) float64, of evidence (P, J)."""
-        return self.offset + self.contributions(evidence).sum(dim=1)
+        parts = [self.contributions(part).sum(dim=1) for part in torch.split(evidence, ROWS)]
+        return self.offset + torch.cat(parts)
 
 
 def _curve(knots: Tensor, evidence: Tensor) -> Tensor:

@@ -11,7 +11,9 @@ from in2r.evidence.vectors import BLOCK_BYTES, blocks, check_index, check_matrix
 from in2r.transfer import full_precision
 
 COPIES = 3
-"""Of a block of cosines: the cosines, a mask, and what the search keeps."""
+"""Of a block of cosines: the cosines, and what the search keeps."""
+GATHERED_BYTES = 2**23
+"""Of neighbours' vectors that are copied together: within a core's cache it takes half the time."""
 
 
 @torch.no_grad()
@@ -46,18 +48,28 @@ def nearest_references(
     check_index("query_group", query_group, len(queries))
     check_index("reference_group", reference_group, len(references))
     k = min(neighbors, len(references))
+    sorted_groups, order = reference_group.sort()
     found = torch.empty(len(queries), k, dtype=torch.int64, device=queries.device)
     cosine = queries.new_empty(len(queries), k)
     for rows in blocks(len(queries), COPIES * len(references) * queries.element_size(), block_bytes):
         with full_precision(queries.device):
             cosines = queries[rows] @ references.T
-        cosines.masked_fill_(query_group[rows, None] == reference_group, -torch.inf)
+        cosines[_pairs_of_a_group(query_group[rows], order, sorted_groups)] = -torch.inf
         cosine[rows], found[rows] = cosines.topk(k)
     return found, cosine
 
 
+def _pairs_of_a_group(groups: Tensor, order: Tensor, sorted_groups: Tensor) -> tuple[Tensor, Tensor]:
+    """Return queries and references of one group; references are given in the order of their groups."""
+    first = torch.searchsorted(sorted_groups, groups)
+    count = torch.searchsorted(sorted_groups, groups, right=True) - first
+    query = torch.arange(len(groups), device=groups.device).repeat_interleave(count)
+    place = torch.arange(len(query), device=groups.device) - (count.cumsum(0) - count)[query]
+    return query, order[first[query] + place]
+
+
 @torch.no_grad()
-def cosines_with(judged: Tensor, references: Tensor, near: Tensor, block_bytes: int = BLOCK_BYTES) -> Tensor:
+def cosines_with(judged: Tensor, references: Tensor, near: Tensor, block_bytes: int = GATHERED_BYTES) -> Tensor:
     """Return the cosine of each judged item with each of its neighbours' items on the same side, (P, k).
 
     Args:
