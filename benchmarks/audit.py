@@ -1,17 +1,20 @@
 """Measure the audit on photographs whose mismatches are known, and on pairs that people rated.
 
-    python benchmarks/audit.py flickr8k_precomp --noise caption:0.2 image:0.2 near:0.2 --seeds 0 1 2
-    python benchmarks/audit.py flickr8k_precomp --human expert.tsv
+    python benchmarks/audit.py flickr8k_precomp --text-model all-MiniLM-L6-v2 --human expert.tsv
 
-Finished settings are kept in the results file and not measured again. `python benchmarks/report.py` writes them into
-docs/audit.md. Levels: caption = captions permuted alone; image = images permuted with all their captions; near = whole
-caption sets exchanged between images that look alike.
+measures all of `PLAN` with three seeds; finished settings are kept in the results file and not measured again, so the
+command may be ended and given again. `python benchmarks/report.py` writes them into docs/audit.md. Levels: caption =
+captions permuted alone; image = images permuted with all their captions; near = whole caption sets exchanged between
+images that look alike; word = one word of a caption exchanged for another of its kind (benchmarks/words.py).
 """
 
 import argparse
 import csv
+import itertools
 import json
 import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,17 +23,39 @@ import torch
 from numpy.typing import NDArray
 from scipy.stats import spearmanr
 from sklearn.metrics import average_precision_score, precision_recall_curve, roc_auc_score
+from words import exchange_words
 
 from in2r.audit.evidence import Asked, EvidenceBase, Vectors
 from in2r.audit.judge import Judgement, judge
-from in2r.audit.pairs import read_pairs
+from in2r.audit.pairs import AuditPairs, read_pairs, word_vectors
 from in2r.audit.settings import AuditConfig
 from in2r.data.noise import make_index
+from in2r.encoders.transformers_models import load
 from in2r.evidence import linear_similarity
 from in2r.evidence.vectors import centred
 from in2r.files import read_json, write_json
 
+Encode = Callable[[Sequence[str], NDArray[np.bool_]], torch.Tensor]
+"""captions, and which of them are as they were → (pairs, dim) vectors"""
+
 RESULTS = Path(__file__).parent / "results" / "audit.json"
+SENTENCES, WORDS = "caps_minilm", "words"
+"""suffix of the files of sentence vectors; TF-IDF"""
+PLAN = {
+    SENTENCES: [
+        *(f"{level}:{ratio}" for level in ("caption", "image") for ratio in (0.05, 0.2, 0.4, 0.6)),
+        *(f"{level}:{ratio}" for level in ("near", "word") for ratio in (0.2, 0.4)),
+    ],
+    WORDS: [
+        *(f"{level}:{ratio}" for level in ("caption", "image") for ratio in (0.2, 0.6)),
+        *(f"word:{ratio}" for ratio in (0.2, 0.4)),
+    ],
+}
+"""what the captions are read by → levels and shares of noise"""
+AT_A_TIME = 64
+"""captions that the sentence model is given together"""
+SAME_MODEL = 0.99
+"""cosine of a caption's vectors, of which one is stored in half precision"""
 RIGHT = 3.0
 """mean rating from which a caption counts as right"""
 
@@ -39,9 +64,9 @@ def asked_for() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path, help="folder in the precomp layout, five captions per image")
-    parser.add_argument("--vectors", default="caps_minilm", help="suffix of the caption vectors, or `words` for TF-IDF")
-    parser.add_argument("--noise", nargs="*", default=[], metavar="LEVEL:RATIO")
-    parser.add_argument("--seeds", nargs="*", type=int, default=[0])
+    parser.add_argument("--seeds", nargs="*", type=int, default=[0, 1, 2])
+    parser.add_argument("--only", default="", metavar="TEXT", help="settings with this in their name, such as word:")
+    parser.add_argument("--text-model", type=Path, help="folder of the model that made the caption vectors")
     parser.add_argument("--human", type=Path, help="table of ratings: image, caption_id, mean_score")
     parser.add_argument("--out", type=Path, default=RESULTS)
     return parser.parse_args()
@@ -63,14 +88,39 @@ def exchange_near(images: torch.Tensor, ratio: float, seed: int) -> NDArray[np.i
     return moved
 
 
-def mismatch(vectors: Vectors, level: str, ratio: float, seed: int) -> tuple[Vectors, NDArray[np.bool_]]:
+def mismatch(
+    pairs: AuditPairs, level: str, ratio: float, seed: int, encode: Encode
+) -> tuple[Vectors, NDArray[np.bool_]]:
     """Return the data with mismatched pairs, and which pairs are right."""
+    vectors = pairs.vectors
     own = vectors.image_of_pair.numpy()
+    if level == "word":
+        captions, right = exchange_words(pairs.captions, ratio, seed)
+        return replace(vectors, texts=encode(captions, right)), right
     given = (
         exchange_near(vectors.images, ratio, seed)[own] if level == "near" else make_index(own, ratio, level, seed=seed)
     )
-    changed = Vectors(vectors.images, vectors.texts, torch.from_numpy(given), vectors.group_of_image)
-    return changed, given == own
+    return replace(vectors, image_of_pair=torch.from_numpy(given)), given == own
+
+
+def encoder(pairs: AuditPairs, kind: str, model: Path | None) -> Encode:
+    """Return what makes the vectors of changed captions: TF-IDF anew, or the sentence model for those that changed."""
+
+    def by_words(captions: Sequence[str], right: NDArray[np.bool_]) -> torch.Tensor:
+        return word_vectors(captions, AuditConfig().text_dim)
+
+    def by_sentences(captions: Sequence[str], right: NDArray[np.bool_]) -> torch.Tensor:
+        sentences, texts = load(str(model), torch.device("cpu")), pairs.vectors.texts.clone()
+        check = sentences.encode_texts(pairs.captions[:AT_A_TIME])
+        if torch.cosine_similarity(check, texts[:AT_A_TIME]).min() < SAME_MODEL:
+            raise SystemExit(f"{model}: not the model that made the caption vectors")
+        for some in np.array_split(np.flatnonzero(~right), max(1, (~right).sum() // AT_A_TIME)):
+            texts[some] = sentences.encode_texts([captions[pair] for pair in some.tolist()])
+        return texts
+
+    if kind == SENTENCES and model is None:
+        raise SystemExit("name the folder of the sentence model: --text-model, or leave the words out: --only")
+    return by_words if kind == WORDS else by_sentences
 
 
 def measure(data: Vectors, right: NDArray[np.bool_]) -> dict[str, Any]:
@@ -153,23 +203,23 @@ def main() -> None:
     asked = asked_for()
     torch.set_num_threads(1)
     done: dict[str, Any] = read_json(asked.out) if asked.out.is_file() else {}
-    vectors = None if asked.vectors == "words" else asked.vectors
-    pairs = read_pairs(asked.data, text_dim=AuditConfig().text_dim, caption_vectors=vectors)
-    data = pairs.vectors
-    for noise in asked.noise:
-        level, ratio = noise.split(":")
-        for seed in asked.seeds:
-            key = f"{asked.vectors} {noise} seed {seed}"
-            if key not in done:
-                done[key] = measure(*mismatch(data, level, float(ratio), seed))
-                print(key, json.dumps(done[key]), flush=True)
-                write_json(asked.out, done)
-    if asked.human is not None:
-        ids = list(dict.fromkeys(pairs.images))
-        train = sum(part == "train" for part in pairs.columns["split"])
-        done[f"{asked.vectors} human"] = rated(data, ids, asked.human, train)
-        print(json.dumps(done[f"{asked.vectors} human"], indent=1))
-        write_json(asked.out, done)
+    for kind, settings in PLAN.items():
+        pairs = read_pairs(asked.data, text_dim=AuditConfig().text_dim, caption_vectors=None if kind == WORDS else kind)
+        for noise, seed in itertools.product(settings, asked.seeds):
+            key = f"{kind} {noise} seed {seed}"
+            if key in done or asked.only not in key:
+                continue
+            level, ratio = noise.split(":")
+            done[key] = measure(*mismatch(pairs, level, float(ratio), seed, encoder(pairs, kind, asked.text_model)))
+            print(key, json.dumps(done[key]), flush=True)
+            write_json(asked.out, done)
+        key = f"{kind} human"
+        if asked.human is not None and kind == SENTENCES and key not in done:
+            ids = list(dict.fromkeys(pairs.images))
+            train = sum(part == "train" for part in pairs.columns["split"])
+            done[key] = rated(pairs.vectors, ids, asked.human, train)
+            print(key, json.dumps(done[key]), flush=True)
+            write_json(asked.out, done)
 
 
 if __name__ == "__main__":

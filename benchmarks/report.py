@@ -5,10 +5,13 @@ In these pages the text between `<!-- NAME -->` and `<!-- end -->` is replaced, 
 
 import statistics
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from pages import DOCS, markdown, replace_parts
+from report_audit import write_audit, write_scale
 
 from in2r.bench.compare import RSUM, Line
 from in2r.bench.folder import GridFolder
@@ -17,10 +20,8 @@ from in2r.bench.render import render
 from in2r.bench.sheets import sheets
 from in2r.bench.tables import Table, read_tables
 from in2r.cli.main import main as in2r
-from in2r.files import read_json
 
 ROOT = Path(__file__).parents[1]
-DOCS = ROOT / "docs"
 PAGES = DOCS / "results"
 
 # --- the main tables: rSum of each method against the noise
@@ -112,12 +113,6 @@ HEALTH: dict[str, Figure] = {
     "loss inter": both("loss_inter"),
     "loss rect": both("loss_rect"),
 }
-
-
-def markdown(header: Sequence[str], rows: Sequence[Sequence[str]], labels: int = 1) -> str:
-    """Return a table; the columns after the labels are aligned to the right."""
-    rules = ["---"] * labels + ["---:"] * (len(header) - labels)
-    return "\n".join(f"| {' | '.join(row)} |" for row in [header, rules, *rows])
 
 
 def main_table(tables: Mapping[str, Table], which: MainTable) -> str:
@@ -330,89 +325,7 @@ def write(report: Report) -> None:
     tables = read_measured(folder)
     draw(report, folder, tables)
     write_pages(folder, tables)
-    page = DOCS / report.page
-    text = page.read_text(encoding="utf-8")
-    for name, part in report.parts.items():
-        start, end = f"<!-- {name} -->\n", "<!-- end -->"
-        before, rest = text.split(start)
-        text = f"{before}{start}{part(folder, tables)}\n{end}{rest.split(end, 1)[1]}"
-    page.write_text(text, encoding="utf-8")
-
-
-# --- the audit
-
-KINDS = {
-    "all together": "all together",
-    "linear maps, one pass": "CCA",
-    "LEMoN": "LEMoN",
-    "own similarity": "own similarity",
-    "image neighbours": "image neighbours",
-    "text neighbours": "text neighbours",
-    "other captions": "other captions",
-}
-"""Kind of evidence in the results file → what the table calls it."""
-WORTH = {
-    "worst 1 %": "worst 1 %",
-    "worst 5 %": "worst 5 %",
-    "worst 10 %": "worst 10 %",
-    "precision": "precision",
-    "recall": "recall",
-    "best_f1": "best F1",
-    "auprc": "AUPRC",
-    "calibration_error": "calibration error",
-}
-
-
-def audit_rows(found: Mapping[str, Any]) -> Iterator[tuple[str, str, list[Any]]]:
-    """Yield level, ratio and the figures of all seeds of each setting, by level and ratio."""
-    settings: dict[tuple[str, str], list[Any]] = {}
-    for key in found:
-        if not key.endswith("human"):
-            level, ratio = key.split()[1].split(":")
-            settings.setdefault((level, ratio), []).append(found[key])
-    for level, ratio in sorted(settings, key=lambda at: (["caption", "image", "near"].index(at[0]), float(at[1]))):
-        yield level, ratio, settings[level, ratio]
-
-
-def mean(runs: Sequence[Mapping[str, Any]], name: str) -> str:
-    """Return the mean of a figure over seeds, with its deviation where there are several."""
-    values = [run[name] for run in runs if run.get(name) is not None]
-    if not values:
-        return ""
-    spread = f" ± {statistics.stdev(values):.3f}" if len(values) > 1 else ""
-    return f"{statistics.mean(values):.3f}{spread}"
-
-
-def write_audit() -> None:
-    """Fill docs/audit.md from benchmarks/results/audit.json."""
-    file = ROOT / "benchmarks" / "results" / "audit.json"
-    if not file.is_file():
-        return
-    found = read_json(file)
-    auroc, scores = [], []
-    for level, ratio, runs in audit_rows(found):
-        noise = f"{level}, {100 * float(ratio):.0f} %"
-        if runs[0]["auroc"]:
-            auroc.append([noise, str(len(runs)), *(mean([run["auroc"] for run in runs], kind) for kind in KINDS)])
-        low, high = (statistics.mean(run["interval"][end] for run in runs) for end in (0, 1))
-        rate = f"{mean(runs, 'estimated')} ({low:.3f} to {high:.3f})"
-        scores.append([noise, mean(runs, "noise"), rate, *(mean(runs, name) for name in WORTH)])
-    people = next((value for key, value in found.items() if key.endswith("human")), {})
-    rated = [
-        [KINDS[kind], f"{one['rank']:.3f}", f"{one['auroc']:.3f}"] for kind, one in people.items() if kind in KINDS
-    ]
-    parts = {
-        "auroc": markdown(["noise", "seeds", *KINDS.values()], auroc, 1),
-        "scores": markdown(["noise", "truly wrong", "estimated (range)", *WORTH.values()], scores, 1),
-        "human": markdown(["evidence", "rank correlation", "AUROC"], rated, 1),
-    }
-    page = DOCS / "audit.md"
-    text = page.read_text(encoding="utf-8")
-    for name, part in parts.items():
-        start, end = f"<!-- {name} -->\n", "<!-- end -->"
-        before, rest = text.split(start)
-        text = f"{before}{start}{part}\n{end}{rest.split(end, 1)[1]}"
-    page.write_text(text, encoding="utf-8")
+    replace_parts(DOCS / report.page, {name: part(folder, tables) for name, part in report.parts.items()})
 
 
 def main() -> int:
@@ -420,6 +333,7 @@ def main() -> int:
     for report in REPORTS:
         write(report)
     write_audit()
+    write_scale()
     return 0
 
 

@@ -15,8 +15,8 @@ from tiny_run import make_data, make_noise, train
 
 FOLDER = Path(__file__).parent.parent / "benchmarks"
 sys.path.insert(0, str(FOLDER))  # they are scripts beside each other, as `python benchmarks/run.py` finds them
-gpu_check, plain, run, toolkit, workload = map(
-    importlib.import_module, ("gpu_check", "plain", "run", "toolkit", "workload")
+gpu_check, plain, report_audit, run, toolkit, words, workload = map(
+    importlib.import_module, ("gpu_check", "plain", "report_audit", "run", "toolkit", "words", "workload")
 )
 CPU = torch.device("cpu")
 
@@ -210,3 +210,30 @@ def test_a_web_like_set_that_asks_for_too_much_is_refused(tmp_path):
         assert (done.returncode, done.stdout) == (2, "")
         assert said in done.stderr
         assert "Traceback" not in done.stderr
+
+
+def test_one_word_of_a_kind_is_exchanged_in_a_share_of_the_captions():
+    captions = ["A red dog and a blue dog run .", "two men", "nothing known here", "Black snow"] * 50
+    changed, right = words.exchange_words(captions, 0.5, seed=1)
+    assert (~right).sum() == 100
+    assert right[2::4].all()
+    for before, after, same in zip(captions, changed, right, strict=True):
+        apart = [pair for pair in zip(before.split(), after.split(), strict=True) if pair[0] != pair[1]]
+        assert len(apart) == (0 if same else 1)
+        for old, new in apart:
+            assert new in words.KIND_OF[old.lower()]
+            assert new not in before.lower().split()
+    assert words.exchange_words(captions, 1.0, seed=1)[1].sum() == 50  # those of no known word
+    assert words.exchange_words(captions, 0.5, seed=1)[0] == changed != words.exchange_words(captions, 0.5, seed=2)[0]
+    kinds = [word for kind in words.KINDS for word in kind]
+    assert len(kinds) == len(set(kinds))  # no word is of two kinds
+
+
+def test_seeds_of_a_setting_are_averaged_and_what_captions_are_read_by_is_not_mixed():
+    keys = ("words word:0.2 seed 0", "caps_minilm near:0.2 seed 1", "caps_minilm near:0.2 seed 0")
+    found = {key: {"recall": number / 10} for number, key in enumerate(keys)}
+    rows = dict(report_audit.audit_rows({**found, "caps_minilm human": {}}))
+    assert list(rows) == ["near, 20 %", "word, 20 %, TF-IDF"]
+    assert report_audit.mean(rows["near, 20 %"], "recall") == "0.150 ± 0.071"
+    assert report_audit.mean(rows["word, 20 %, TF-IDF"], "recall") == "0.000"
+    assert report_audit.mean(rows["near, 20 %"], "precision") == ""
