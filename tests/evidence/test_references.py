@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from in2r.evidence import agreement, closeness, cosines_with, nearest_references
-from in2r.evidence.vectors import centred
+from in2r.evidence.vectors import Centred, centred
 
 
 def drawn(*shape, seed=0):
@@ -37,6 +37,15 @@ def test_the_nearest_are_those_of_a_full_search(queries, references, neighbors, 
         assert [float(v[q] @ r[k]) for k in found[q, :there]] == pytest.approx(expected)
         assert all(theirs[k] != own[q] for k in found[q, :there])
         assert (cosine[q, there:] == -torch.inf).all()
+
+
+def test_centred_rows_are_those_of_a_centred_copy():
+    values = torch.randn(9, 4, generator=torch.Generator().manual_seed(0)) + 3
+    rows, some = Centred(values), torch.tensor([8, 2, 2, 0])
+    torch.testing.assert_close(rows[some], centred(values)[some], atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(rows[3:6], centred(values)[3:6])
+    exact = Centred(torch.tensor([[3.0, 1.0], [1.0, 1.0], [2.0, 1.0]]))
+    assert exact[:].tolist() == [[1.0, 0.0], [-1.0, 0.0], [0.0, 0.0]]  # the last one is the mean
 
 
 def test_closeness_by_hand():
