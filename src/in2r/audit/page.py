@@ -26,8 +26,8 @@ MOST_GROUPS = 50
 MOST_OWN = 8
 """of the user's columns on a card"""
 HOW = (
-    "No label was used. {rows:,} pairs were compared with pairs mismatched on purpose, by evidence that needs "
-    "no training: {kinds}. A score is the probability that the pair matches."
+    "No label was used. {rows:,} pairs were compared with pairs mismatched on purpose. Kinds of evidence, none of "
+    "which needs training: {kinds}. A score is the probability that the pair matches."
 )
 
 
@@ -58,7 +58,7 @@ def make_page(audit: Audit, source_column: str | None = None) -> ReportPage:
         verdicts=counts(found),
         cut=audit.config.cut if found.told else 0.0,
         histogram=score_histogram(found.score),
-        method=" ".join([*audit.doubts(), HOW.format(rows=len(pairs.judged), kinds=", ".join(audit.base.names))]),
+        method=" ".join([*audit.doubts(), HOW.format(rows=len(pairs.judged), kinds=len(audit.base.names))]),
         components=audit.components(),
         noise=NoiseRate(1 - share, 1 - high, 1 - low) if found.told else None,
         source_column=source_column or "source",
