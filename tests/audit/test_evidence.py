@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from in2r.audit.evidence import NAMES, Asked, EvidenceBase, Vectors
+from in2r.audit.evidence import NAMES, Asked, EvidenceBase, Vectors, folds_of_images
 from in2r.audit.judge import mismatched_on_purpose
 from in2r.audit.settings import AuditConfig
 from in2r.evidence import linear_similarity
@@ -77,10 +77,31 @@ def test_each_kind_equals_plain_loops(counts, neighbors):
     found = base.of(base.look(questions), maps, trust)
     assert base.names == NAMES
     expected = torch.tensor(list(by_loops(data, trust, questions, neighbors)))
-    torch.testing.assert_close(found[:, 1:], expected, rtol=1e-4, atol=1e-4, equal_nan=True)
+    torch.testing.assert_close(found[:, 2:], expected, rtol=1e-4, atol=1e-4, equal_nan=True)
     assert expected[:, 2].isnan().any()
     own = linear_similarity(maps, base.fold_of_image, data.images, data.texts, questions.images, questions.texts)
     assert torch.equal(found[:, 0], own)
+    lead = torch.tensor(list(lead_by_loops(base, maps, questions)))
+    torch.testing.assert_close(found[:, 1], lead, rtol=1e-4, atol=1e-4, equal_nan=True)
+
+
+def lead_by_loops(base, maps, questions):
+    """How far a pair is above strangers of neither image, by the maps of the image's fold."""
+    data = base.data
+    group = data.group_of_image.tolist()
+    for i, t, home in zip(
+        questions.images.tolist(), questions.texts.tolist(), questions.siblings_of.tolist(), strict=True
+    ):
+        of_fold = maps[int(base.fold_of_image[i])]
+        v, u = of_fold.embed_images(data.images).double(), of_fold.embed_texts(data.texts).double()
+        asked = [r for r in base.strangers.tolist() if group[int(data.image_of_pair[r])] not in (group[i], group[home])]
+        if not asked:
+            yield math.nan
+            continue
+        own = math.exp(float(v[i] @ u[t]) / 0.05)
+        texts = sum(math.exp(float(v[i] @ u[r]) / 0.05) for r in asked) / len(asked)
+        images = sum(math.exp(float(v[data.image_of_pair[r]] @ u[t]) / 0.05) for r in asked) / len(asked)
+        yield math.log(own / texts) + math.log(own / images)
 
 
 def test_own_image_its_copies_and_the_caption_itself_are_never_asked():
@@ -93,11 +114,11 @@ def test_own_image_its_copies_and_the_caption_itself_are_never_asked():
     group = data.group_of_image[data.image_of_pair]
     for pair in range(len(trust)):
         image = base.of(seen, maps, torch.where(group == group[pair], 9.0, trust))
-        torch.testing.assert_close(image[pair, :3], before[pair, :3])
+        torch.testing.assert_close(image[pair, :4], before[pair, :4])
         alone = base.of(seen, maps, torch.where(every == pair, 9.0, trust))
         torch.testing.assert_close(alone[pair], before[pair], equal_nan=True)
         other = base.of(seen, maps, torch.where(group == group[pair], trust, trust.flip(0)))
-        assert (other[pair, 1:3] != before[pair, 1:3]).all()
+        assert (other[pair, 2:4] != before[pair, 2:4]).all()
     assert base.fold_of_image[0] == base.fold_of_image[1]  # so that the maps have not seen a copy either
 
 
@@ -122,7 +143,7 @@ def test_limits_of_references_and_of_other_captions():
     assert len(base.references) == 7
     every = torch.arange(len(trust))
     found = base.of(base.look(Asked(data.image_of_pair, every, data.image_of_pair, every)), base.fit(trust), trust)
-    assert not found[:, 3].isnan().any()
+    assert not found[:, 4].isnan().any()
     table = base._siblings
     assert table.shape == (3, 4)
     group = data.group_of_image[data.image_of_pair]
@@ -133,12 +154,21 @@ def test_limits_of_references_and_of_other_captions():
 
 def test_a_scorer_is_a_kind_of_its_own():
     data, trust = tiny()
-    base = EvidenceBase(data, AuditConfig(), {"mine": lambda images, texts: (10 * images + texts).double()})
-    assert base.names == (*NAMES, "mine")
+
+    class Mine:
+        names = ("mine", "other")
+        model_of_image = torch.zeros(6, dtype=torch.int64)
+
+        def __call__(self, images, texts):
+            return torch.stack([10 * images + texts, texts], dim=1).double()
+
+    base = EvidenceBase(data, AuditConfig(), Mine())
+    assert base.names == (*NAMES, "mine", "other")
     questions = asked(data)
     found = base.of(base.look(questions), base.fit(trust), trust)
     assert found.dtype == torch.float32
-    assert found[:, 4].tolist() == (10 * questions.images + questions.texts).tolist()
+    assert found[:, 5].tolist() == (10 * questions.images + questions.texts).tolist()
+    assert found[:, 6].tolist() == questions.texts.tolist()
 
 
 def test_neighbours_that_are_shown_are_trusted_and_one_an_image():
@@ -165,3 +195,32 @@ def test_pairs_are_mismatched_on_purpose_in_two_ways():
     assert torch.equal(home[alone.instead_of], alone.images)  # it takes the place of a caption of that image
     assert torch.equal(together.siblings_of, home[together.texts])
     assert torch.equal(together.instead_of, together.texts)
+
+
+def test_a_pair_mismatched_on_purpose_is_judged_by_what_has_seen_neither_side():
+    data, _ = tiny((2, 1, 3, 1, 4, 1) * 30)
+
+    class Scorer:
+        names = ()
+        model_of_image = torch.arange(180) % 3 - 1
+
+        def __call__(self, images, texts):
+            return torch.empty(len(images), 0)
+
+    base = EvidenceBase(data, AuditConfig(mismatched=200), Scorer())
+    for wrong in mismatched_on_purpose(base):
+        home = data.image_of_pair[wrong.texts]
+        assert len(home) > 150
+        assert torch.equal(base.fold_of_image[wrong.images], base.fold_of_image[home])
+        assert torch.equal(Scorer.model_of_image[wrong.images], Scorer.model_of_image[home])
+        assert len(torch.unique(wrong.images)) > 50
+
+
+@pytest.mark.parametrize(("groups", "folds"), [(4, 2), (7, 3), (100, 6)])
+def test_each_fold_has_two_images_or_more(groups, folds):
+    group = torch.arange(groups).repeat(2)  # each image has a copy
+    found = folds_of_images(group, AuditConfig())
+    assert torch.equal(found[:groups], found[groups:])
+    sizes = found[:groups].bincount()
+    assert len(sizes) == folds
+    assert sizes.min() >= 2

@@ -87,7 +87,7 @@ def test_splits_of_a_precomp_folder_follow_each_other(data):
     ("changes", "said"),
     [
         ({"images": 24}, "48 pairs can be judged; an audit needs 50 or more"),
-        ({"features": 0}, "all pairs that can be judged have one image, or copies of it; an audit compares images"),
+        ({"features": 0}, "the pairs that can be judged have 1 different image; an audit needs 4 or more"),
     ],
 )
 def test_too_little_is_refused(tmp_path, changes, said):

@@ -1,7 +1,8 @@
 """All kinds of evidence for any pairs of one data set's images and captions, without training."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -10,28 +11,47 @@ from in2r.audit.settings import AuditConfig
 from in2r.evidence import (
     LinearMaps,
     agreement,
+    by_folds,
     closeness,
     cosines_with,
     fit_linear_maps,
+    lead_over_strangers,
     linear_similarity,
     nearest_references,
 )
 from in2r.evidence.vectors import centred
 from in2r.seeds import torch_generator
 
-NAMES = ("own similarity", "image neighbours", "text neighbours", "other captions")
+NAMES = ("own similarity", "lead over strangers", "image neighbours", "text neighbours", "other captions")
 """The kinds of evidence that need no training."""
 MEANINGS = {
     "own similarity": "how alike image and caption are, by linear maps fitted on other images",
+    "lead over strangers": "how much more alike they are than random captions and images are to them",
     "image neighbours": "how alike the caption is to captions of similar images",
     "text neighbours": "how alike the image is to images of similar captions",
     "other captions": "how alike the caption is to the image's other captions",
+    "trained similarity": "how alike networks find them that were not trained on them",
+    "trained lead": "how much more alike than random captions and images these networks find them",
 }
 BELIEVED = 1e-6
 """Least weight of a pair in the linear maps, so that no fold is empty."""
 
-Scorer = Callable[[Tensor, Tensor], Tensor]
-"""(P,) images, (P,) captions → (P,) evidence of the pairs, NaN where it is not known: such as that of a trained run."""
+
+class Scorer(Protocol):
+    """Further evidence, such as that of trained runs.
+
+    Attributes:
+        names: of its kinds of evidence.
+        model_of_image: (n,) int64, which of its models judges an image's pairs: one that was not trained on them; -1:
+            none.
+    """
+
+    names: Sequence[str]
+    model_of_image: Tensor
+
+    def __call__(self, images: Tensor, texts: Tensor) -> Tensor:
+        """Return the evidence of pairs of images (P,) and captions (P,), (P, kinds); NaN where it is not known."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -81,10 +101,17 @@ class Voices:
 
 @dataclass(frozen=True)
 class Seen:
-    """Pairs that are asked about, and the voices of image neighbours, text neighbours and other captions."""
+    """Pairs that are asked about, what does not depend on who is believed, and who is asked.
+
+    Attributes:
+        asked: P pairs.
+        voices: image neighbours, text neighbours and other captions.
+        further: (P, kinds) evidence of the `Scorer`.
+    """
 
     asked: Asked
     voices: tuple[Voices, Voices, Voices]
+    further: Tensor
 
 
 @dataclass
@@ -94,20 +121,25 @@ class EvidenceBase:
     Attributes:
         data: the vectors.
         config: the settings.
-        scorers: further evidence by name, such as that of a trained run.
+        scorer: further evidence, such as that of trained runs.
+
+    A pair may be mismatched on purpose within a `stratum` (n,) of images: those that the same models judge, which have
+    seen neither side of it with another one.
     """
 
     data: Vectors
     config: AuditConfig
-    scorers: Mapping[str, Scorer] = field(default_factory=dict)
+    scorer: Scorer | None = None
 
     def __post_init__(self) -> None:
         data, config = self.data, self.config
         self._v, self._u = centred(data.images), centred(data.texts)
         count = len(data.image_of_pair)
         groups = int(data.group_of_image.max()) + 1
-        fold_of_group = torch.randperm(groups, generator=torch_generator(config.seed, "folds")) % config.folds
-        self.fold_of_image = fold_of_group[data.group_of_image]
+        self.fold_of_image = folds_of_images(data.group_of_image, config)
+        self.stratum = self.fold_of_image.clone()
+        if self.scorer is not None:
+            self.stratum += (int(self.fold_of_image.max()) + 1) * (self.scorer.model_of_image + 1)
         self._group_of_pair = data.group_of_image[data.image_of_pair]
         drawn = torch.randperm(count, generator=torch_generator(config.seed, "references"))[: config.references]
         self.references = drawn.sort().values
@@ -121,20 +153,22 @@ class EvidenceBase:
             self._u, self._u[self.references], pairs, self.references, config.neighbors
         )
         self._close_text = closeness(cosine, config.temperature)
+        self.strangers = torch.randperm(count, generator=torch_generator(config.seed, "strangers"))[: config.strangers]
         self._siblings = _table(self._group_of_pair, groups, config)
 
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the columns that `of` returns."""
-        return (*NAMES, *self.scorers)
+        return (*NAMES, *(() if self.scorer is None else self.scorer.names))
 
     def fit(self, trust: Tensor) -> list[LinearMaps]:
         """Fit the linear maps to the pairs as far as they are believed, (N,) in [0, 1]."""
         data = self.data
         folds = self.fold_of_image[data.image_of_pair]
         return fit_linear_maps(
-            data.images, data.texts, data.image_of_pair, folds, self.config.folds, trust + BELIEVED, self.config.ridge
-        )
+            data.images, data.texts, data.image_of_pair, folds, int(self.fold_of_image.max()) + 1, trust + BELIEVED,
+            self.config.ridge,
+        )  # fmt: skip
 
     def look(self, asked: Asked) -> "Seen":
         """Find who is asked about pairs and what they say; it does not depend on who is believed."""
@@ -163,7 +197,9 @@ class EvidenceBase:
         pair = self._siblings[home]
         known = (pair >= 0) & (pair != asked.texts[:, None]) & (pair != asked.instead_of[:, None])
         pair = pair.clamp(min=0)
-        return Seen(asked, (image_side, text_side, Voices(pair, cosines_with(u, self._u, pair), known.float())))
+        other_captions = Voices(pair, cosines_with(u, self._u, pair), known.float())
+        further = u.new_empty(len(u), 0) if self.scorer is None else self.scorer(asked.images, asked.texts).float()
+        return Seen(asked, (image_side, text_side, other_captions), further)
 
     def of(self, seen: "Seen", maps: Sequence[LinearMaps], trust: Tensor) -> Tensor:
         """Return the evidence of pairs, (P, kinds) float32, larger = better, NaN where nobody can be asked.
@@ -175,13 +211,32 @@ class EvidenceBase:
             maps: as `fit` returns them.
             trust: (N,) in [0, 1], how far the given pairs are believed.
         """
-        data, asked = self.data, seen.asked
         columns = [
-            linear_similarity(maps, self.fold_of_image, data.images, data.texts, asked.images, asked.texts),
+            *self._linear(maps, seen.asked),
             *(agreement(one.cosine, one.weight * trust[one.pair], self.config.temperature) for one in seen.voices),
-            *(scorer(asked.images, asked.texts).float() for scorer in self.scorers.values()),
         ]
-        return torch.stack(columns, dim=1)
+        return torch.cat([torch.stack(columns, dim=1), seen.further], dim=1)
+
+    def _linear(self, maps: Sequence[LinearMaps], asked: Asked) -> tuple[Tensor, Tensor]:
+        """Return own similarity and lead over strangers by the linear maps."""
+        data, group = self.data, self.data.group_of_image
+        own_groups = torch.stack([group[asked.images], group[asked.siblings_of]], dim=1)
+        strangers = self.strangers
+        strange_group = self._group_of_pair[strangers]
+        embedded: dict[int, tuple[Tensor, Tensor]] = {}
+
+        def lead(of_fold: LinearMaps, pairs: Tensor, v: Tensor, u: Tensor) -> Tensor:
+            if id(of_fold) not in embedded:
+                embedded[id(of_fold)] = (
+                    of_fold.embed_images(data.images[data.image_of_pair[strangers]]),
+                    of_fold.embed_texts(data.texts[strangers]),
+                )
+            return lead_over_strangers(
+                v, u, own_groups[pairs], *embedded[id(of_fold)], strange_group, self.config.lead_temperature
+            )
+
+        where = (maps, self.fold_of_image, data.images, data.texts, asked.images, asked.texts)
+        return linear_similarity(*where), by_folds(lead, *where)
 
     def neighbors(self, image: int, trust: Tensor, count: int) -> list[int]:
         """Return the pairs nearest to an image that are believed, one an image, the nearest first."""
@@ -190,6 +245,18 @@ class EvidenceBase:
             if trust[pair] > self.config.cut and self._group_of_pair[pair] != self.data.group_of_image[image]:
                 found.setdefault(int(self._group_of_pair[pair]), pair)
         return list(found.values())[:count]
+
+
+def folds_of_images(group_of_image: Tensor, config: AuditConfig) -> Tensor:
+    """Return (n,) int64: the fold of each image; copies are in one fold, and each fold has two images or more.
+
+    Args:
+        group_of_image: (n,) int64; four groups or more.
+        config: the settings.
+    """
+    groups = int(group_of_image.max()) + 1
+    folds = max(2, min(config.folds, groups // 2))
+    return (torch.randperm(groups, generator=torch_generator(config.seed, "folds")) % folds)[group_of_image]
 
 
 def _table(group_of_pair: Tensor, groups: int, config: AuditConfig) -> Tensor:

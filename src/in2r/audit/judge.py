@@ -130,13 +130,21 @@ def _counted(given: Tensor, fitted: Tensor, wrong: Tensor, share: float | None) 
 
 
 def mismatched_on_purpose(base: EvidenceBase) -> tuple[Asked, Asked]:
-    """Return pairs of images and captions of different images: a caption moved alone, and with all its siblings."""
+    """Return pairs of images and captions of different images: a caption moved alone, and with all its siblings.
+
+    Both images are of one stratum: what judges the pair was fitted on neither, as it was not on a given pair's.
+    """
     config, data = base.config, base.data
     count = len(data.image_of_pair)
+    stratum = base.stratum[data.image_of_pair]
+    order = stratum.argsort(stable=True)
+    sizes = stratum.bincount()
+    first = sizes.cumsum(0) - sizes
     found = []
     for way in ("alone", "together"):
         texts = _drawn(count, config.mismatched, config, way)
-        other = torch.randint(count, (len(texts),), generator=torch_generator(config.seed, way, "images"))
+        drawn = torch.randint(2**62, (len(texts),), generator=torch_generator(config.seed, way, "images"))
+        other = order[first[stratum[texts]] + drawn % sizes[stratum[texts]]]
         images = data.image_of_pair[other]
         home = data.image_of_pair[texts]
         apart = data.group_of_image[images] != data.group_of_image[home]

@@ -26,6 +26,8 @@ from in2r.errors import InputError
 
 FEWEST = 50
 """pairs, below which nothing can be told from chance"""
+FEWEST_IMAGES = 4
+"""so that each half has two, one of which is mismatched with the other's captions"""
 EMPTY = "empty caption"
 
 
@@ -134,10 +136,12 @@ def require_pairs(count: int, place: str = "") -> None:
 
 
 def require_images(vectors: Vectors, place: str = "") -> None:
-    """Raise `InputError` unless two images are no copies of each other; `place` begins the message."""
-    if len(torch.unique(vectors.group_of_image)) < 2:
+    """Raise `InputError` where too few images are no copies of each other; `place` begins the message."""
+    images = len(torch.unique(vectors.group_of_image))
+    if images < FEWEST_IMAGES:
         raise InputError(
-            f"{place}all pairs that can be judged have one image, or copies of it; an audit compares images"
+            f"{place}the pairs that can be judged have {images} different image{'s' * (images > 1)}; an audit needs "
+            f"{FEWEST_IMAGES} or more"
         )
 
 

@@ -79,7 +79,7 @@ class Audit:
 
     def components(self) -> Mapping[str, str]:
         """Return each kind of evidence and what it means."""
-        return {name: MEANINGS.get(name, "how alike a trained network finds them") for name in self.base.names}
+        return {name: MEANINGS[name] for name in self.base.names}
 
     def doubts(self) -> list[str]:
         """Say why the scores may mean little."""
@@ -98,7 +98,7 @@ class Audit:
 def audit_pairs(
     pairs: AuditPairs,
     config: AuditConfig,
-    scorers: Mapping[str, Scorer] | None = None,
+    scorer: Scorer | None = None,
     on_step: Callable[[str], None] = lambda what: None,
 ) -> Audit:
     """Judge every pair of a table.
@@ -106,11 +106,11 @@ def audit_pairs(
     Args:
         pairs: the table, as `read_pairs` returns it.
         config: the settings.
-        scorers: further evidence by name.
+        scorer: further evidence, of `trained similarity` and `trained lead`.
         on_step: called with what is done next.
     """
     on_step("neighbours")
-    base = EvidenceBase(pairs.vectors, config, dict(scorers or {}))
+    base = EvidenceBase(pairs.vectors, config, scorer)
     judgement = judge(base, on_step)
     on_step("verdicts")
     return Audit(pairs, config, base, judgement, decide(pairs, base, judgement))
