@@ -1,5 +1,6 @@
 """What speaks for a pair, over the whole training set: two kinds of evidence, trust made of them, and other images."""
 
+from in2r.evidence.changed_share import changed_share, log_odds_of
 from in2r.evidence.clean_model import CleanModel, fit_clean_model, share_of_matching
 from in2r.evidence.linear import LinearMaps, fit_linear_maps, linear_similarity
 from in2r.evidence.posterior import whole_set_log_posterior
@@ -15,12 +16,14 @@ __all__ = [
     "agreement",
     "anchored_posterior",
     "best_other_image",
+    "changed_share",
     "closeness",
     "cosines_with",
     "fit_clean_model",
     "fit_linear_maps",
     "has_other_captions",
     "linear_similarity",
+    "log_odds_of",
     "matching_share",
     "mixture_posterior",
     "nearest_references",
