@@ -52,6 +52,23 @@ class Vectors:
 
 
 @dataclass(frozen=True)
+class Panel:
+    """The pairs that are asked, where they are not those that are judged: pairs of an earlier audit.
+
+    Attributes:
+        vectors: theirs; copies of one image share their group number with the data's images too.
+        fold_of_image: (n,) int64, of their images, as in that audit.
+        references: (R,) int64, those that are asked as neighbours.
+        itself: (N,) int64, of each pair of the data the panel's pair that is a copy of it; -1 where there is none.
+    """
+
+    vectors: Vectors
+    fold_of_image: Tensor
+    references: Tensor
+    itself: Tensor
+
+
+@dataclass(frozen=True)
 class Asked:
     """Pairs that are asked about: any image with any caption.
 
@@ -70,9 +87,15 @@ class Asked:
     instead_of: Tensor
 
 
+def given_pairs(data: Vectors) -> Asked:
+    """Ask about every pair as it is given."""
+    every = torch.arange(len(data.image_of_pair))
+    return Asked(data.image_of_pair, every, data.image_of_pair, every)
+
+
 @dataclass(frozen=True)
 class Voices:
-    """Who is asked about P pairs: the pairs (P, k), what each says as a cosine, and how near it is, as a weight."""
+    """Who is asked about P pairs: pairs (P, k) of the witness, what each says as a cosine, its nearness as a weight."""
 
     pair: Tensor
     cosine: Tensor
@@ -89,36 +112,50 @@ class Seen:
 
 @dataclass
 class EvidenceBase:
-    """The data set as witness: its folds, reference pairs, neighbours and other captions, found once.
+    """Who is asked about a data set's pairs: folds, reference pairs, neighbours and other captions, found once.
 
     Attributes:
-        data: the vectors.
+        data: the vectors of what is judged.
         config: the settings.
         scorers: further evidence by name, such as that of a trained run.
+        panel: the pairs that are asked; None: the data's own.
+        witness: the vectors of what is asked.
+        fold_of_image: (n,) int64, of the data's images: which maps judge them; `config.folds` where the panel has no
+            copy of an image, so that all maps may have been fitted without it.
+        references: (R,) int64, the witness' pairs that are asked as neighbours.
     """
 
     data: Vectors
     config: AuditConfig
     scorers: Mapping[str, Scorer] = field(default_factory=dict)
+    panel: Panel | None = None
 
     def __post_init__(self) -> None:
-        data, config = self.data, self.config
-        self._v, self._u = centred(data.images), centred(data.texts)
-        count = len(data.image_of_pair)
-        groups = int(data.group_of_image.max()) + 1
-        fold_of_group = torch.randperm(groups, generator=torch_generator(config.seed, "folds")) % config.folds
+        data, config, panel = self.data, self.config, self.panel
+        self.witness = witness = data if panel is None else panel.vectors
+        self._v, self._u = centred(data.images, witness.images), centred(data.texts, witness.texts)
+        self._witness_v, self._witness_u = self._v, self._u
+        groups = int(torch.cat([data.group_of_image, witness.group_of_image]).max()) + 1
+        if panel is None:
+            fold_of_group = torch.randperm(groups, generator=torch_generator(config.seed, "folds")) % config.folds
+            count = len(data.image_of_pair)
+            self._itself = torch.arange(count)
+            drawn = torch.randperm(count, generator=torch_generator(config.seed, "references"))
+            self.references = drawn[: config.references].sort().values
+        else:
+            self._witness_v, self._witness_u = centred(witness.images), centred(witness.texts)
+            fold_of_group = torch.full((groups,), config.folds)
+            fold_of_group[witness.group_of_image] = panel.fold_of_image
+            self._itself, self.references = panel.itself, panel.references
         self.fold_of_image = fold_of_group[data.group_of_image]
-        self._group_of_pair = data.group_of_image[data.image_of_pair]
-        drawn = torch.randperm(count, generator=torch_generator(config.seed, "references"))[: config.references]
-        self.references = drawn.sort().values
-        owner = data.image_of_pair[self.references]
+        self._group_of_pair = witness.group_of_image[witness.image_of_pair]
+        owner = witness.image_of_pair[self.references]
         self._near_image, cosine = nearest_references(
-            self._v, self._v[owner], data.group_of_image, data.group_of_image[owner], config.neighbors
+            self._v, self._witness_v[owner], data.group_of_image, witness.group_of_image[owner], config.neighbors
         )
         self._close_image = closeness(cosine, config.temperature)
-        pairs = torch.arange(count)  # a caption is no neighbour of itself
-        self._near_text, cosine = nearest_references(
-            self._u, self._u[self.references], pairs, self.references, config.neighbors
+        self._near_text, cosine = nearest_references(  # a caption is no neighbour of itself
+            self._u, self._witness_u[self.references], self._itself, self.references, config.neighbors
         )
         self._close_text = closeness(cosine, config.temperature)
         self._siblings = _table(self._group_of_pair, groups, config)
@@ -129,17 +166,22 @@ class EvidenceBase:
         return (*NAMES, *self.scorers)
 
     def fit(self, trust: Tensor) -> list[LinearMaps]:
-        """Fit the linear maps to the pairs as far as they are believed, (N,) in [0, 1]."""
-        data = self.data
+        """Fit the linear maps to the pairs as far as they are believed, (N,) in [0, 1].
+
+        Returns:
+            `config.folds` + 1 maps: one for each fold, and one fitted on all pairs, which judges images of no fold.
+        """
+        data, config = self.data, self.config
         folds = self.fold_of_image[data.image_of_pair]
         return fit_linear_maps(
-            data.images, data.texts, data.image_of_pair, folds, self.config.folds, trust + BELIEVED, self.config.ridge
+            data.images, data.texts, data.image_of_pair, folds, config.folds + 1, trust + BELIEVED, config.ridge
         )
 
     def look(self, asked: Asked) -> "Seen":
         """Find who is asked about pairs and what they say; it does not depend on who is believed."""
         group, images = self._group_of_pair, self.data.group_of_image[asked.images]
         home = self.data.group_of_image[asked.siblings_of]
+        itself, instead = self._itself[asked.texts, None], self._itself[asked.instead_of, None]
 
         def others(pair: Tensor) -> Tensor:
             """Tell which pairs belong to neither image; what has moved together does not speak for itself."""
@@ -150,20 +192,21 @@ class EvidenceBase:
         by_image = self.references[near]
         image_side = Voices(
             by_image,
-            cosines_with(u, self._u[self.references], near),
-            self._close_image[asked.images] * others(by_image) * (by_image != asked.texts[:, None]),
+            cosines_with(u, self._witness_u[self.references], near),
+            self._close_image[asked.images] * others(by_image) * (by_image != itself),
         )
         near = self._near_text[asked.texts]
         by_text = self.references[near]
         text_side = Voices(
             by_text,
-            cosines_with(v, self._v[self.data.image_of_pair[self.references]], near),
+            cosines_with(v, self._witness_v[self.witness.image_of_pair[self.references]], near),
             self._close_text[asked.texts] * others(by_text),
         )
         pair = self._siblings[home]
-        known = (pair >= 0) & (pair != asked.texts[:, None]) & (pair != asked.instead_of[:, None])
+        known = (pair >= 0) & (pair != itself) & (pair != instead)
         pair = pair.clamp(min=0)
-        return Seen(asked, (image_side, text_side, Voices(pair, cosines_with(u, self._u, pair), known.float())))
+        said = cosines_with(u, self._witness_u, pair)
+        return Seen(asked, (image_side, text_side, Voices(pair, said, known.float())))
 
     def of(self, seen: "Seen", maps: Sequence[LinearMaps], trust: Tensor) -> Tensor:
         """Return the evidence of pairs, (P, kinds) float32, larger = better, NaN where nobody can be asked.
@@ -173,7 +216,7 @@ class EvidenceBase:
         Args:
             seen: P pairs, as `look` returns them.
             maps: as `fit` returns them.
-            trust: (N,) in [0, 1], how far the given pairs are believed.
+            trust: (pairs of the witness,) in [0, 1], how far each is believed.
         """
         data, asked = self.data, seen.asked
         columns = [
@@ -183,8 +226,14 @@ class EvidenceBase:
         ]
         return torch.stack(columns, dim=1)
 
+    def with_siblings(self, pairs: Tensor) -> Tensor:
+        """Return pairs of the witness and those that are asked as other captions of their images, ascending."""
+        siblings = self._siblings[self._group_of_pair[pairs]].flatten()
+        found: Tensor = torch.unique(torch.cat([pairs, siblings[siblings >= 0]]))
+        return found
+
     def neighbors(self, image: int, trust: Tensor, count: int) -> list[int]:
-        """Return the pairs nearest to an image that are believed, one an image, the nearest first."""
+        """Return the witness' pairs nearest to an image that are believed, one an image, the nearest first."""
         found: dict[int, int] = {}
         for pair in self.references[self._near_image[image]].tolist():
             if trust[pair] > self.config.cut and self._group_of_pair[pair] != self.data.group_of_image[image]:
