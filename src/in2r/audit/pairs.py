@@ -99,10 +99,18 @@ def read_pairs(
             be judged, or all of them have one image. With one: no pair can be judged, or the vectors are of another
             kind, encoder or width.
     """
+    # a split cannot be drawn of one image; but a noise index belongs to the split that is drawn
+    seed = None if against is not None and noise is None else 0
 
     def opened(vectors: str | bool | None) -> DataSource:
         return open_data(
-            path, layout=layout, dev_rule="full", caption_vectors=vectors, skip_missing=True, announce=False
+            path,
+            layout=layout,
+            dev_rule="full",
+            caption_vectors=vectors,
+            split_seed=seed,
+            skip_missing=True,
+            announce=False,
         )
 
     source = opened(caption_vectors)
