@@ -3,7 +3,8 @@
     python benchmarks/audit_feed.py flickr8k_precomp --human expert.tsv
 
 The old pairs have 20 % wrong captions. New pairs: all test pairs, of which some captions are exchanged; the last of the
-five captions of each old image, where the old pairs are the other four; and the pairs that people rated. Results go into the results file of benchmarks/audit.py; docs/audit.md cites them.
+five captions of each old image, where the old pairs are the other four; and the pairs that people rated.
+`python benchmarks/report.py` writes the results into docs/audit.md.
 """
 
 import argparse
@@ -22,12 +23,14 @@ from in2r import Auditor
 from in2r.audit.pairs import AuditPairs, read_pairs
 from in2r.audit.settings import AuditConfig
 from in2r.data.noise import make_index
-from in2r.files import read_json, write_json
+from in2r.files import write_json
 from in2r.metrics import calibration_error
 
-RESULTS = Path(__file__).parent / "results" / "audit.json"
+RESULTS = Path(__file__).parent / "results" / "audit_feed.json"
 OLD_NOISE = 0.2
 """share of wrong captions among the old pairs"""
+NOISES = (0.05, 0.2, 0.4, 0.6)
+"""shares of wrong captions among the new pairs"""
 RIGHT, WRONG = 3.0, 2.0
 """mean ratings from which on, and up to which, a caption is clearly right or wrong"""
 
@@ -91,7 +94,7 @@ def rated(auditor: Auditor, data: Photographs, path: Path) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Measure all, and write it beside the audit's own figures."""
+    """Measure all, and write it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path, help="folder in the precomp layout, five captions per image")
     parser.add_argument("--human", type=Path, help="table of ratings: image, caption_id, mean_score")
@@ -99,22 +102,22 @@ def main() -> None:
     asked = parser.parse_args()
     torch.set_num_threads(1)
     data = Photographs(asked.data)
-    done: dict[str, Any] = read_json(asked.out) if asked.out.is_file() else {}
+    done: dict[str, Any] = {}
     auditor = Auditor().fit(**exchanged(data, ~data.test, OLD_NOISE)[0])
-    for noise in (0.05, 0.2, 0.4, 0.6):
+    for noise in NOISES:
         pairs, right = exchanged(data, data.test, noise)
         alone = Auditor().fit(**pairs)
         found = {"against": figures(auditor.judge(**pairs), right), "in one table": figures(alone, right)}
-        done[f"feed {noise}"] = found
+        done[f"{noise:.0%}"] = found
         print(noise, json.dumps(found, indent=1), flush=True)
     last = np.arange(len(data.own)) % 5 == 4
     before = Auditor().fit(**exchanged(data, ~data.test & ~last, OLD_NOISE)[0])
     pairs, right = exchanged(data, ~data.test & last, OLD_NOISE)
-    done["feed of old images"] = {"against": figures(before.judge(**pairs), right)}
-    print(json.dumps(done["feed of old images"], indent=1), flush=True)
+    done["old images"] = {"against": figures(before.judge(**pairs), right)}
+    print(json.dumps(done["old images"], indent=1), flush=True)
     if asked.human is not None:
-        done["feed human"] = rated(auditor, data, asked.human)
-        print(json.dumps(done["feed human"], indent=1))
+        done["human"] = rated(auditor, data, asked.human)
+        print(json.dumps(done["human"], indent=1))
     write_json(asked.out, done)
 
 
