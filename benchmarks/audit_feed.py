@@ -108,7 +108,7 @@ def main() -> None:
         pairs, right = exchanged(data, data.test, noise)
         alone = Auditor().fit(**pairs)
         found = {"against": figures(auditor.judge(**pairs), right), "in one table": figures(alone, right)}
-        done[f"{noise:.0%}"] = found
+        done[f"{100 * noise:.0f} %"] = found
         print(noise, json.dumps(found, indent=1), flush=True)
     last = np.arange(len(data.own)) % 5 == 4
     before = Auditor().fit(**exchanged(data, ~data.test & ~last, OLD_NOISE)[0])
