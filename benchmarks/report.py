@@ -406,7 +406,36 @@ def write_audit() -> None:
         "scores": markdown(["noise", "truly wrong", "estimated (range)", *WORTH.values()], scores, 1),
         "human": markdown(["evidence", "rank correlation", "AUROC"], rated, 1),
     }
-    page = DOCS / "audit.md"
+    fill(DOCS / "audit.md", parts)
+
+
+def write_feeds() -> None:
+    """Fill the part of docs/audit.md on new pairs from benchmarks/results/audit_feed.json."""
+    file = ROOT / "benchmarks" / "results" / "audit_feed.json"
+    if not file.is_file():
+        return
+    found = read_json(file)
+    people, rows = found.pop("human", {}), []
+    for name, ways in found.items():
+        for way, one in ways.items():
+            low, high = one["interval"]
+            rate = f"{one['estimated']:.3f} ({low:.3f} to {high:.3f})"
+            aurocs = [f"{one['auroc'][kind]:.3f}" for kind in ("all together", "own similarity")]
+            rows.append([name, way, f"{one['noise']:.3f}", rate, *aurocs, f"{one['calibration_error']:.3f}"])
+    head = ["wrong new pairs", "judged", "truly", "estimated (range)", "AUROC", "own similarity", "calibration error"]
+    rated = [
+        [KINDS[kind], *(f"{one[name]:.3f}" for name in ("rank", "auroc", "clear_auroc"))]
+        for kind, one in people.items()
+    ]
+    parts = {
+        "feed": markdown(head, rows, 2),
+        "feed human": markdown(["evidence", "rank correlation", "AUROC", "AUROC, clear"], rated, 1),
+    }
+    fill(DOCS / "audit.md", parts)
+
+
+def fill(page: Path, parts: Mapping[str, str]) -> None:
+    """Replace the parts of a page by name."""
     text = page.read_text(encoding="utf-8")
     for name, part in parts.items():
         start, end = f"<!-- {name} -->\n", "<!-- end -->"
@@ -420,6 +449,7 @@ def main() -> int:
     for report in REPORTS:
         write(report)
     write_audit()
+    write_feeds()
     return 0
 
 

@@ -12,7 +12,10 @@ from in2r.audit.auditor import Auditor
 from in2r.errors import InputError
 from planted_pairs import planted
 
-FILES = ["drop.txt", "evidence.jsonl", "keep.txt", "pairs.csv", "report.html", "summary.json", "weights.csv"]
+FILES = [
+    "drop.txt", "evidence.jsonl", "judge.safetensors", "keep.txt", "pairs.csv", "report.html", "summary.json",
+    "weights.csv",
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -1,11 +1,12 @@
 """What each kind of evidence asks, and whom it never asks."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 
-from in2r.audit.evidence import NAMES, Asked, EvidenceBase, Vectors, folds_of_images
+from in2r.audit.evidence import NAMES, Asked, EvidenceBase, Panel, Vectors, folds_of_images, given_pairs
 from in2r.audit.judge import mismatched_on_purpose
 from in2r.audit.settings import AuditConfig
 from in2r.evidence import linear_similarity
@@ -224,3 +225,79 @@ def test_each_fold_has_two_images_or_more(groups, folds):
     sizes = found[:groups].bincount()
     assert len(sizes) == folds
     assert sizes.min() >= 2
+
+
+# --- other pairs than the data's are asked
+
+
+def two_tables(seed=0):
+    """Seven old images of which two are copies, and five new ones, of which two are copies of old ones."""
+    generator = torch.Generator().manual_seed(seed)
+    counts = torch.tensor([2, 1, 3, 1, 4, 1, 2])
+    old = Vectors(
+        torch.randn(7, 5, generator=generator), torch.randn(14, 4, generator=generator),
+        torch.arange(7).repeat_interleave(counts), torch.tensor([0, 0, 1, 2, 3, 4, 5]),
+    )  # fmt: skip
+    new = Vectors(
+        torch.randn(5, 5, generator=generator), torch.randn(8, 4, generator=generator),
+        torch.tensor([0, 0, 1, 1, 2, 3, 4, 4]), torch.tensor([3, 6, 0, 7, 6]),
+    )  # fmt: skip
+    new.images[0], new.images[2], new.texts[0] = old.images[4], old.images[0], old.texts[8]
+    itself = torch.tensor([8, *[-1] * 7])  # new pair 0 is old pair 8
+    folds = torch.tensor([1, 1, 0, 0, 1, 0, 1])
+    return old, new, Panel(old, folds, 2, torch.arange(14), itself), torch.rand(14, generator=generator)
+
+
+@pytest.mark.parametrize("neighbors", [50, 3])
+def test_a_panel_is_asked_as_plain_loops_do(neighbors):
+    old, new, panel, trust = two_tables()
+    config = AuditConfig(neighbors=neighbors, folds=2)
+    base = EvidenceBase(new, config, panel=panel)
+    maps = EvidenceBase(old, config).fit(trust)
+    assert base.fold_of_image.tolist() == [1, 2, 1, 2, 2]  # 2: no copy was seen, so the maps of all pairs judge
+    found = base.of(base.look(given_pairs(new)), maps, trust)
+    u, v = centred(new.texts.double(), old.texts.double()), centred(new.images.double(), old.images.double())
+    old_u, old_v = centred(old.texts.double()), centred(old.images.double())[old.image_of_pair]
+    of_pair = old.group_of_image[old.image_of_pair].tolist()
+    for pair in range(8):
+        image, itself = int(new.image_of_pair[pair]), int(panel.itself[pair])
+        group = int(new.group_of_image[image])
+        c_image, c_text = (old_v @ v[image]).tolist(), (old_u @ u[pair]).tolist()
+        near = sorted((r for r in range(14) if of_pair[r] != group), key=lambda r: -c_image[r])[:neighbors]
+        near = [r for r in near if r != itself]
+        by_image = support([c_text[r] for r in near], [float(trust[r]) * math.exp(c_image[r] / 0.1) for r in near])
+        near = sorted((r for r in range(14) if r != itself), key=lambda r: -c_text[r])[:neighbors]
+        near = [r for r in near if of_pair[r] != group]
+        by_text = support([c_image[r] for r in near], [float(trust[r]) * math.exp(c_text[r] / 0.1) for r in near])
+        others = [r for r in range(14) if of_pair[r] == group and r != itself]
+        other = support([c_text[r] for r in others], [float(trust[r]) for r in others])
+        expected = torch.tensor([by_image, by_text, other])
+        if neighbors < 14:
+            expected[0] = found[pair, 2]  # captions of one image are equally near: which three are taken is not said
+        torch.testing.assert_close(found[pair, 2:], expected, rtol=1e-4, atol=1e-4, equal_nan=True)
+        one = maps[int(base.fold_of_image[image])]
+        own = one.embed_images(new.images[image][None]) @ one.embed_texts(new.texts[pair][None]).T
+        assert float(found[pair, 0]) == pytest.approx(float(own), abs=1e-5)
+    assert found[:, 4].isnan().tolist() == [False, False, True, True, False, True, True, True]
+
+
+def test_pairs_that_are_judged_never_speak_for_each_other():
+    _, new, panel, trust = two_tables()
+    config = AuditConfig(folds=2)
+    maps = EvidenceBase(panel.vectors, config).fit(trust)
+    together = EvidenceBase(new, config, panel=panel)
+    found = together.of(together.look(given_pairs(new)), maps, trust)
+    for pair in range(8):
+        image = new.image_of_pair[pair][None]
+        lonely = Vectors(new.images[image], new.texts[pair][None], torch.tensor([0]), new.group_of_image[image])
+        alone = EvidenceBase(lonely, config, panel=replace(panel, itself=panel.itself[pair][None]))
+        torch.testing.assert_close(
+            alone.of(alone.look(given_pairs(lonely)), maps, trust)[0], found[pair], equal_nan=True
+        )
+
+
+def test_the_last_maps_are_fitted_on_all_pairs():
+    data, trust = tiny()
+    *_, whole = EvidenceBase(data, AuditConfig(folds=2)).fit(trust)
+    mean = ((trust + 1e-6)[:, None] * data.texts).sum(dim=0) / (trust + 1e-6).sum()
+    torch.testing.assert_close(whole.text_mean, mean)

@@ -45,6 +45,9 @@ def made(scores=SCORES, same=(0, 1, 2, 2, 4, 5, 0, 1), separation=0.95):
         moved_alone=0.5,
         separation=separation,
         model=None,
+        apart=None,
+        wrong=None,
+        ways=None,
         maps=base.fit(torch.ones(8)),
     )
     return pairs, base, judgement

@@ -214,7 +214,7 @@ def test_the_nearest_neighbour_is_the_nearest_trusted_image(audited: Audited) ->
 def test_summary_has_the_key_figures(audited: Audited) -> None:
     found = audited.summary
     assert list(found) == [
-        "identity", "table", "rows", "judged", "images", "verdicts", "kept", "cut", "doubts", "noise_rate",
+        "identity", "table", "against", "rows", "judged", "images", "verdicts", "kept", "cut", "doubts", "noise_rate",
         "noise_rate_interval", "moved_alone", "separation", "components", "settings", "measurement_only", "versions",
         "data",
     ]  # fmt: skip

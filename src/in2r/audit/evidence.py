@@ -38,16 +38,17 @@ BELIEVED = 1e-6
 
 
 class Scorer(Protocol):
-    """Further evidence, such as that of trained runs.
+    """Further evidence, such as that of trained runs."""
 
-    Attributes:
-        names: of its kinds of evidence.
-        model_of_image: (n,) int64, which of its models judges an image's pairs: one that was not trained on them; -1:
-            none.
-    """
+    @property
+    def names(self) -> Sequence[str]:
+        """Names of its kinds of evidence."""
+        ...
 
-    names: Sequence[str]
-    model_of_image: Tensor
+    @property
+    def model_of_image(self) -> Tensor:
+        """(n,) int64, which of its models judges an image's pairs: one that was not trained on them; -1: none."""
+        ...
 
     def __call__(self, images: Tensor, texts: Tensor) -> Tensor:
         """Return the evidence of pairs of images (P,) and captions (P,), (P, kinds); NaN where it is not known."""
@@ -72,6 +73,25 @@ class Vectors:
 
 
 @dataclass(frozen=True)
+class Panel:
+    """The pairs that are asked, where they are not those that are judged: pairs of an earlier audit.
+
+    Attributes:
+        vectors: theirs; copies of one image share their group number with the data's images too.
+        fold_of_image: (n,) int64, of their images, as in that audit.
+        folds: how many there were.
+        references: (R,) int64, those that are asked as neighbours.
+        itself: (N,) int64, of each pair of the data the panel's pair that is a copy of it; -1 where there is none.
+    """
+
+    vectors: Vectors
+    fold_of_image: Tensor
+    folds: int
+    references: Tensor
+    itself: Tensor
+
+
+@dataclass(frozen=True)
 class Asked:
     """Pairs that are asked about: any image with any caption.
 
@@ -90,9 +110,15 @@ class Asked:
     instead_of: Tensor
 
 
+def given_pairs(data: Vectors) -> Asked:
+    """Ask about every pair as it is given."""
+    every = torch.arange(len(data.image_of_pair))
+    return Asked(data.image_of_pair, every, data.image_of_pair, every)
+
+
 @dataclass(frozen=True)
 class Voices:
-    """Who is asked about P pairs: the pairs (P, k), what each says as a cosine, and how near it is, as a weight."""
+    """Who is asked about P pairs: pairs (P, k) of the witness, what each says as a cosine, its nearness as a weight."""
 
     pair: Tensor
     cosine: Tensor
@@ -116,44 +142,61 @@ class Seen:
 
 @dataclass
 class EvidenceBase:
-    """The data set as witness: its folds, reference pairs, neighbours and other captions, found once.
+    """Who is asked about a data set's pairs: folds, reference pairs, neighbours and other captions, found once.
 
     Attributes:
-        data: the vectors.
+        data: the vectors of what is judged.
         config: the settings.
         scorer: further evidence, such as that of trained runs.
-
-    A pair may be mismatched on purpose within a `stratum` (n,) of images: those that the same models judge, which have
-    seen neither side of it with another one.
+        panel: the pairs that are asked; None: the data's own.
+        witness: the vectors of what is asked.
+        fold_of_image: (n,) int64, of the data's images: which maps judge them; the number of folds where the panel has
+            no copy of an image, so that all maps may have been fitted without it.
+        references: (R,) int64, the witness' pairs that are asked as neighbours.
+        strangers: (S,) int64, the witness' pairs that are compared with every pair.
+        stratum: (n,) int64: images that the same models judge. A pair that is mismatched on purpose is of one stratum,
+            so that its judge has seen neither side of it with another one.
     """
 
     data: Vectors
     config: AuditConfig
     scorer: Scorer | None = None
+    panel: Panel | None = None
 
     def __post_init__(self) -> None:
-        data, config = self.data, self.config
-        self._v, self._u = centred(data.images), centred(data.texts)
-        count = len(data.image_of_pair)
-        groups = int(data.group_of_image.max()) + 1
-        self.fold_of_image = folds_of_images(data.group_of_image, config)
-        self.stratum = self.fold_of_image.clone()
+        data, config, panel = self.data, self.config, self.panel
+        self.witness = witness = data if panel is None else panel.vectors
+        self._v, self._u = centred(data.images, witness.images), centred(data.texts, witness.texts)
+        self._witness_v, self._witness_u = self._v, self._u
+        groups = int(torch.cat([data.group_of_image, witness.group_of_image]).max()) + 1
+        if panel is None:
+            self.fold_of_image = folds_of_images(data.group_of_image, config)
+            self._folds = int(self.fold_of_image.max()) + 1
+            count = len(data.image_of_pair)
+            self._itself = torch.arange(count)
+            drawn = torch.randperm(count, generator=torch_generator(config.seed, "references"))
+            self.references = drawn[: config.references].sort().values
+        else:
+            self._witness_v, self._witness_u = centred(witness.images), centred(witness.texts)
+            fold_of_group = torch.full((groups,), panel.folds)
+            fold_of_group[witness.group_of_image] = panel.fold_of_image
+            self.fold_of_image, self._folds = fold_of_group[data.group_of_image], panel.folds
+            self._itself, self.references = panel.itself, panel.references
+        self.stratum = self.fold_of_image
         if self.scorer is not None:
-            self.stratum += (int(self.fold_of_image.max()) + 1) * (self.scorer.model_of_image + 1)
-        self._group_of_pair = data.group_of_image[data.image_of_pair]
-        drawn = torch.randperm(count, generator=torch_generator(config.seed, "references"))[: config.references]
-        self.references = drawn.sort().values
-        owner = data.image_of_pair[self.references]
+            self.stratum = self.stratum + (self._folds + 1) * (self.scorer.model_of_image + 1)
+        drawn = torch.randperm(len(self.references), generator=torch_generator(config.seed, "strangers"))
+        self.strangers = self.references[drawn[: config.strangers]]
+        self._group_of_pair = witness.group_of_image[witness.image_of_pair]
+        owner = witness.image_of_pair[self.references]
         self._near_image, cosine = nearest_references(
-            self._v, self._v[owner], data.group_of_image, data.group_of_image[owner], config.neighbors
+            self._v, self._witness_v[owner], data.group_of_image, witness.group_of_image[owner], config.neighbors
         )
         self._close_image = closeness(cosine, config.temperature)
-        pairs = torch.arange(count)  # a caption is no neighbour of itself
-        self._near_text, cosine = nearest_references(
-            self._u, self._u[self.references], pairs, self.references, config.neighbors
+        self._near_text, cosine = nearest_references(  # a caption is no neighbour of itself
+            self._u, self._witness_u[self.references], self._itself, self.references, config.neighbors
         )
         self._close_text = closeness(cosine, config.temperature)
-        self.strangers = torch.randperm(count, generator=torch_generator(config.seed, "strangers"))[: config.strangers]
         self._siblings = _table(self._group_of_pair, groups, config)
 
     @property
@@ -162,18 +205,22 @@ class EvidenceBase:
         return (*NAMES, *(() if self.scorer is None else self.scorer.names))
 
     def fit(self, trust: Tensor) -> list[LinearMaps]:
-        """Fit the linear maps to the pairs as far as they are believed, (N,) in [0, 1]."""
-        data = self.data
+        """Fit the linear maps to the pairs as far as they are believed, (N,) in [0, 1].
+
+        Returns:
+            Maps of each fold, and last those fitted on all pairs, which judge images of no fold.
+        """
+        data, config = self.data, self.config
         folds = self.fold_of_image[data.image_of_pair]
         return fit_linear_maps(
-            data.images, data.texts, data.image_of_pair, folds, int(self.fold_of_image.max()) + 1, trust + BELIEVED,
-            self.config.ridge,
-        )  # fmt: skip
+            data.images, data.texts, data.image_of_pair, folds, self._folds + 1, trust + BELIEVED, config.ridge
+        )
 
     def look(self, asked: Asked) -> "Seen":
         """Find who is asked about pairs and what they say; it does not depend on who is believed."""
         group, images = self._group_of_pair, self.data.group_of_image[asked.images]
         home = self.data.group_of_image[asked.siblings_of]
+        itself, instead = self._itself[asked.texts, None], self._itself[asked.instead_of, None]
 
         def others(pair: Tensor) -> Tensor:
             """Tell which pairs belong to neither image; what has moved together does not speak for itself."""
@@ -184,22 +231,22 @@ class EvidenceBase:
         by_image = self.references[near]
         image_side = Voices(
             by_image,
-            cosines_with(u, self._u[self.references], near),
-            self._close_image[asked.images] * others(by_image) * (by_image != asked.texts[:, None]),
+            cosines_with(u, self._witness_u[self.references], near),
+            self._close_image[asked.images] * others(by_image) * (by_image != itself),
         )
         near = self._near_text[asked.texts]
         by_text = self.references[near]
         text_side = Voices(
             by_text,
-            cosines_with(v, self._v[self.data.image_of_pair[self.references]], near),
+            cosines_with(v, self._witness_v[self.witness.image_of_pair[self.references]], near),
             self._close_text[asked.texts] * others(by_text),
         )
         pair = self._siblings[home]
-        known = (pair >= 0) & (pair != asked.texts[:, None]) & (pair != asked.instead_of[:, None])
+        known = (pair >= 0) & (pair != itself) & (pair != instead)
         pair = pair.clamp(min=0)
-        other_captions = Voices(pair, cosines_with(u, self._u, pair), known.float())
+        said = cosines_with(u, self._witness_u, pair)
         further = u.new_empty(len(u), 0) if self.scorer is None else self.scorer(asked.images, asked.texts).float()
-        return Seen(asked, (image_side, text_side, other_captions), further)
+        return Seen(asked, (image_side, text_side, Voices(pair, said, known.float())), further)
 
     def of(self, seen: "Seen", maps: Sequence[LinearMaps], trust: Tensor) -> Tensor:
         """Return the evidence of pairs, (P, kinds) float32, larger = better, NaN where nobody can be asked.
@@ -209,7 +256,7 @@ class EvidenceBase:
         Args:
             seen: P pairs, as `look` returns them.
             maps: as `fit` returns them.
-            trust: (N,) in [0, 1], how far the given pairs are believed.
+            trust: (pairs of the witness,) in [0, 1], how far each is believed.
         """
         columns = [
             *self._linear(maps, seen.asked),
@@ -219,7 +266,7 @@ class EvidenceBase:
 
     def _linear(self, maps: Sequence[LinearMaps], asked: Asked) -> tuple[Tensor, Tensor]:
         """Return own similarity and lead over strangers by the linear maps."""
-        data, group = self.data, self.data.group_of_image
+        data, witness, group = self.data, self.witness, self.data.group_of_image
         own_groups = torch.stack([group[asked.images], group[asked.siblings_of]], dim=1)
         strangers = self.strangers
         strange_group = self._group_of_pair[strangers]
@@ -228,8 +275,8 @@ class EvidenceBase:
         def lead(of_fold: LinearMaps, pairs: Tensor, v: Tensor, u: Tensor) -> Tensor:
             if id(of_fold) not in embedded:
                 embedded[id(of_fold)] = (
-                    of_fold.embed_images(data.images[data.image_of_pair[strangers]]),
-                    of_fold.embed_texts(data.texts[strangers]),
+                    of_fold.embed_images(witness.images[witness.image_of_pair[strangers]]),
+                    of_fold.embed_texts(witness.texts[strangers]),
                 )
             return lead_over_strangers(
                 v, u, own_groups[pairs], *embedded[id(of_fold)], strange_group, self.config.lead_temperature
@@ -238,8 +285,14 @@ class EvidenceBase:
         where = (maps, self.fold_of_image, data.images, data.texts, asked.images, asked.texts)
         return linear_similarity(*where), by_folds(lead, *where)
 
+    def with_siblings(self, pairs: Tensor) -> Tensor:
+        """Return pairs of the witness and those that are asked as other captions of their images, ascending."""
+        siblings = self._siblings[self._group_of_pair[pairs]].flatten()
+        found: Tensor = torch.unique(torch.cat([pairs, siblings[siblings >= 0]]))
+        return found
+
     def neighbors(self, image: int, trust: Tensor, count: int) -> list[int]:
-        """Return the pairs nearest to an image that are believed, one an image, the nearest first."""
+        """Return the witness' pairs nearest to an image that are believed, one an image, the nearest first."""
         found: dict[int, int] = {}
         for pair in self.references[self._near_image[image]].tolist():
             if trust[pair] > self.config.cut and self._group_of_pair[pair] != self.data.group_of_image[image]:

@@ -11,12 +11,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from in2r.audit.evidence import Vectors
+from in2r.audit.kept import Kept, Shown
 from in2r.data.duplicates import numbered
 from in2r.data.features import mean_regions, require_finite
 from in2r.data.noise import load_index
 from in2r.data.pairs import DataSource, PairSet
 from in2r.data.sources import open_data
-from in2r.data.text.tfidf import tfidf_vectors
+from in2r.data.text.tfidf import Tfidf
 from in2r.data.text.tokenizer import tokenize
 from in2r.data.text.vocabulary import Vocabulary
 from in2r.data.user_table import UserTable
@@ -48,6 +49,8 @@ class AuditPairs:
         files: image → its picture, where it is known.
         fingerprint: hashes of the data's files, where there are files.
         clean: (N,) whether each pair is right, where noise was injected; for measurement only.
+        encoder: the record of what made the features, where there is one.
+        words: what made vectors of captions; None where they have vectors of their own.
     """
 
     name: str
@@ -62,6 +65,13 @@ class AuditPairs:
     files: Mapping[str, Path] = field(default_factory=dict)
     fingerprint: Mapping[str, Any] | None = None
     clean: NDArray[np.bool_] | None = None
+    encoder: Mapping[str, Any] | None = None
+    words: Tfidf | None = None
+
+    def shown(self) -> Shown:
+        """Return what can be shown of the judged pairs."""
+        rows = self.judged.tolist()
+        return Shown(self.judged, [self.images[row] for row in rows], [self.captions[row] for row in rows], self.files)
 
 
 def read_pairs(
@@ -72,6 +82,7 @@ def read_pairs(
     layout: str = "auto",
     pictures: str | Path | None = None,
     noise: str | Path | None = None,
+    against: Kept | None = None,
 ) -> AuditPairs:
     """Read all pairs of a data folder, whatever their split.
 
@@ -83,15 +94,25 @@ def read_pairs(
         pictures: a folder where an image's file has its id as name, with or without an ending; None: where
             image_verdicts.csv says.
         noise: a noise index file for the train split, whose pairs are then audited as it mismatches them.
+        against: a kept audit, by which the pairs will be judged.
 
     Raises:
-        InputError: the folder cannot be read, features are not finite, fewer than 50 pairs can be judged, or all of
-            them have one image.
+        InputError: the folder cannot be read, or features are not finite. Without a kept audit: fewer than 50 pairs can
+            be judged, or all of them have one image. With one: no pair can be judged, or the vectors are of another
+            kind, encoder or width.
     """
+    # a split cannot be drawn of one image; but a noise index belongs to the split that is drawn
+    seed = None if against is not None and noise is None else 0
 
     def opened(vectors: str | bool | None) -> DataSource:
         return open_data(
-            path, layout=layout, dev_rule="full", caption_vectors=vectors, skip_missing=True, announce=False
+            path,
+            layout=layout,
+            dev_rule="full",
+            caption_vectors=vectors,
+            split_seed=seed,
+            skip_missing=True,
+            announce=False,
         )
 
     source = opened(caption_vectors)
@@ -109,10 +130,12 @@ def read_pairs(
     unjudged.update(dict.fromkeys(rows[empty].tolist(), EMPTY))
     order = np.argsort(rows, kind="stable")
     order = order[~empty[order]]
-    require_pairs(len(order), f"{path}: ")
-    vectors, same = _vectors(splits, text_dim)
+    require_pairs(len(order), f"{path}: ", FEWEST if against is None else 1)
+    if against is not None:
+        against.require_like(source.encoder(), splits[0].caption_vectors is not None, f"{path}: ")
+    vectors, same, words = _vectors(splits, text_dim, against)
     chosen = _chosen(vectors, order)
-    require_images(chosen, f"{path}: ")
+    require_comparable(chosen, against, f"{path}: ")
     return AuditPairs(
         name=table.path.name if table is not None else Path(path).name,
         images=images,
@@ -126,19 +149,26 @@ def read_pairs(
         files=_files(Path(path)) if pictures is None else _pictures(Path(pictures), images),
         clean=None if noise is None else clean[order],
         fingerprint=source.fingerprint(),
+        encoder=source.encoder(),
+        words=words,
     )
 
 
-def require_pairs(count: int, place: str = "") -> None:
+def require_pairs(count: int, place: str = "", fewest: int = FEWEST) -> None:
     """Raise `InputError` where too few pairs can be judged; `place` begins the message."""
-    if count < FEWEST:
-        raise InputError(f"{place}{count} pairs can be judged; an audit needs {FEWEST} or more")
+    if count < fewest:
+        raise InputError(f"{place}{count} pairs can be judged; an audit needs {fewest} or more")
 
 
-def require_images(vectors: Vectors, place: str = "") -> None:
-    """Raise `InputError` where too few images are no copies of each other; `place` begins the message."""
+def require_comparable(vectors: Vectors, against: Kept | None, place: str = "") -> None:
+    """Raise `InputError` unless vectors are as wide as those of a kept audit; `place` begins the message.
+
+    Without a kept audit: unless enough images are no copies of each other.
+    """
     images = len(torch.unique(vectors.group_of_image))
-    if images < FEWEST_IMAGES:
+    if against is not None:
+        against.require_widths(vectors.images, vectors.texts, place)
+    elif images < FEWEST_IMAGES:
         raise InputError(
             f"{place}the pairs that can be judged have {images} different image{'s' * (images > 1)}; an audit needs "
             f"{FEWEST_IMAGES} or more"
@@ -184,8 +214,10 @@ def _whole(
     return images, captions, {"split": parts, "image": images, "caption": captions}
 
 
-def _vectors(splits: Sequence[PairSet], text_dim: int) -> tuple[Vectors, NDArray[np.int64]]:
-    """Return the vectors of all splits, and which captions have the same words."""
+def _vectors(
+    splits: Sequence[PairSet], text_dim: int, against: Kept | None
+) -> tuple[Vectors, NDArray[np.int64], Tfidf | None]:
+    """Return the vectors of all splits, which captions have the same words, and what made vectors of the words."""
     for split in splits:
         for features in (split.images, split.caption_vectors):
             if features is not None:
@@ -195,13 +227,27 @@ def _vectors(splits: Sequence[PairSet], text_dim: int) -> tuple[Vectors, NDArray
     owners = [split.image_of_caption + start for split, start in zip(splits, starts, strict=False)]
     given = [mean_regions(split.caption_vectors) for split in splits if split.caption_vectors is not None]
     words = [text for split in splits for text in split.captions or ()]
-    texts = torch.cat(given) if given else word_vectors(words, text_dim)
+    texts, tfidf = text_vectors(torch.cat(given) if given else None, words, text_dim, against)
     same = same_words(words) if words else same_rows(texts).numpy()
-    return Vectors(images, texts, torch.from_numpy(np.concatenate(owners)), same_rows(images)), same
+    return Vectors(images, texts, torch.from_numpy(np.concatenate(owners)), same_rows(images)), same, tfidf
 
 
-def word_vectors(captions: Sequence[str], dim: int) -> Tensor:
-    """Return (N, at most dim) TF-IDF vectors of captions; words that occur once tell nothing.
+def text_vectors(
+    own: Tensor | None, captions: Sequence[str], dim: int, against: Kept | None
+) -> tuple[Tensor, Tfidf | None]:
+    """Return captions' own vectors if they have some, else those of their words and what made them.
+
+    That is fitted on the captions, or is that of a kept audit.
+    """
+    if own is not None:
+        return own, None
+    known = None if against is None else against.words
+    tfidf = known or fit_words(captions, dim)
+    return tfidf.vectors(captions), tfidf
+
+
+def fit_words(captions: Sequence[str], dim: int) -> Tfidf:
+    """Return what makes TF-IDF vectors of captions; words that occur once tell nothing.
 
     Raises:
         InputError: no word occurs twice.
@@ -210,7 +256,7 @@ def word_vectors(captions: Sequence[str], dim: int) -> Tensor:
         vocabulary = Vocabulary.build(captions, min_count=2)
     except InputError:
         raise InputError("no word occurs twice in all captions; give captions as vectors") from None
-    return tfidf_vectors(vocabulary.encode(captions), dim)
+    return Tfidf.fit(captions, vocabulary, dim)
 
 
 def same_words(captions: Sequence[str]) -> NDArray[np.int64]:

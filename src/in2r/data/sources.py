@@ -72,7 +72,7 @@ def open_data(
     layout: str = "auto",
     dev_rule: str = "scan",
     caption_vectors: str | bool | None = None,
-    split_seed: int = 0,
+    split_seed: int | None = 0,
     skip_missing: bool = False,
     announce: bool = True,
 ) -> DataSource:
@@ -87,7 +87,7 @@ def open_data(
             not), "full" all. A pair table's dev split is always taken whole.
         caption_vectors: precomp: the suffix of `{split}_{suffix}.npy`; table: True or a file name. A table
             without captions uses its vectors unasked.
-        split_seed: draws the split of a pair table without a split column.
+        split_seed: draws the split of a pair table without a split column; None: all of it is train.
         skip_missing: leave out the rows of a pair table whose image is not there, in place of refusing the table.
         announce: say so when a split is drawn or rows are left out; not where the same was announced before.
 

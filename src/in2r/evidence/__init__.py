@@ -1,5 +1,6 @@
 """What speaks for a pair, over the whole training set: two kinds of evidence, trust made of them, and other images."""
 
+from in2r.evidence.changed_share import changed_share, log_odds_of
 from in2r.evidence.clean_model import CleanModel, fit_clean_model, share_of_matching
 from in2r.evidence.linear import LinearMaps, by_folds, fit_linear_maps, linear_similarity
 from in2r.evidence.posterior import whole_set_log_posterior
@@ -17,6 +18,7 @@ __all__ = [
     "anchored_posterior",
     "best_other_image",
     "by_folds",
+    "changed_share",
     "closeness",
     "cosines_with",
     "fit_clean_model",
@@ -24,6 +26,7 @@ __all__ = [
     "has_other_captions",
     "lead_over_strangers",
     "linear_similarity",
+    "log_odds_of",
     "matching_share",
     "mixture_posterior",
     "nearest_references",

@@ -21,8 +21,12 @@ def blocks(rows: int, row_bytes: int, block_bytes: int, most: int | None = None)
         yield slice(start, min(start + size, rows))
 
 
-def centred(vectors: Tensor) -> Tensor:
-    """Return (N, d) less their mean, each of unit norm, in at least float32; one that is the mean stays zero.
+def centred(vectors: Tensor, about: Tensor | None = None) -> Tensor:
+    """Return (N, d) less a mean, each of unit norm, in at least float32; one that is the mean stays zero.
+
+    Args:
+        vectors: (N, d).
+        about: (n, d), vectors whose mean is taken off; None: the vectors' own.
 
     Raises:
         ValueError: names the first vector that is not finite.
@@ -30,7 +34,7 @@ def centred(vectors: Tensor) -> Tensor:
     values = at_least_float32(vectors.detach())
     if not len(values):
         return values
-    mean = values.mean(dim=0)
+    mean = (values if about is None else at_least_float32(about.detach())).mean(dim=0)
     if not bool(mean.isfinite().all()):
         check_finite("vectors", values)
         raise ValueError("vectors are too large")
