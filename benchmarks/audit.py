@@ -25,13 +25,12 @@ from scipy.stats import spearmanr
 from sklearn.metrics import average_precision_score, precision_recall_curve, roc_auc_score
 from words import exchange_words
 
-from in2r.audit.evidence import Asked, EvidenceBase, Vectors
+from in2r.audit.evidence import EvidenceBase, Vectors, given_pairs
 from in2r.audit.judge import Judgement, judge
-from in2r.audit.pairs import AuditPairs, read_pairs, word_vectors
+from in2r.audit.pairs import AuditPairs, fit_words, read_pairs
 from in2r.audit.settings import AuditConfig
 from in2r.data.noise import make_index
 from in2r.encoders.transformers_models import load
-from in2r.evidence import linear_similarity
 from in2r.evidence.vectors import centred
 from in2r.files import read_json, write_json
 
@@ -107,7 +106,7 @@ def encoder(pairs: AuditPairs, kind: str, model: Path | None) -> Encode:
     """Return what makes the vectors of changed captions: TF-IDF anew, or the sentence model for those that changed."""
 
     def by_words(captions: Sequence[str], right: NDArray[np.bool_]) -> torch.Tensor:
-        return word_vectors(captions, AuditConfig().text_dim)
+        return fit_words(captions, AuditConfig().text_dim).vectors(captions)
 
     def by_sentences(captions: Sequence[str], right: NDArray[np.bool_]) -> torch.Tensor:
         sentences, texts = load(str(model), torch.device("cpu")), pairs.vectors.texts.clone()
@@ -130,16 +129,9 @@ def measure(data: Vectors, right: NDArray[np.bool_]) -> dict[str, Any]:
     found = judge(base)
     seconds = time.process_time() - start
     kinds = {name: found.evidence[:, column] for column, name in enumerate(base.names)}
-    seen, maps = base.look(every(data)), base.fit(torch.ones(len(right)))
-    first = linear_similarity(maps, base.fold_of_image, data.images, data.texts, data.image_of_pair, seen.asked.texts)
-    kinds |= {"linear maps, one pass": first, "LEMoN": base.lemon(seen, maps)}
+    seen, maps = base.look(given_pairs(data)), base.fit(torch.ones(len(right)))
+    kinds |= {"linear maps, one pass": base.similarity(maps, seen.asked), "LEMoN": base.lemon(seen, maps)}
     return {**figures(found, right), "auroc": aurocs(found, kinds, right), "cpu_seconds": round(seconds, 1)}
-
-
-def every(data: Vectors) -> Asked:
-    """Ask about all given pairs."""
-    pairs = torch.arange(len(data.image_of_pair))
-    return Asked(data.image_of_pair, pairs, data.image_of_pair, pairs)
 
 
 def aurocs(found: Judgement, kinds: dict[str, torch.Tensor], right: NDArray[np.bool_]) -> dict[str, float]:

@@ -16,6 +16,7 @@ KINDS = {
     "linear maps, one pass": "CCA",
     "LEMoN": "LEMoN",
     "own similarity": "own similarity",
+    "lead over strangers": "lead over strangers",
     "image neighbours": "image neighbours",
     "text neighbours": "text neighbours",
     "other captions": "other captions",
@@ -107,3 +108,28 @@ def write_scale() -> None:
         peak = max(run["peak_gib"].values())
         rows.append([f"{int(pairs):,}", *(f"{seconds:.0f}" for seconds in spent), f"{peak:.1f} GiB"])
     replace_parts(DOCS / "audit.md", {"scale": markdown(["pairs", *STAGES, "peak memory"], rows, 0)})
+
+
+def write_feeds() -> None:
+    """Fill the part of docs/audit.md on new pairs from benchmarks/results/audit_feed.json."""
+    file = RESULTS / "audit_feed.json"
+    if not file.is_file():
+        return
+    found = read_json(file)
+    people, rows = found.pop("human", {}), []
+    for name, ways in found.items():
+        for way, one in ways.items():
+            low, high = one["interval"]
+            rate = f"{one['estimated']:.3f} ({low:.3f} to {high:.3f})"
+            aurocs = [f"{one['auroc'][kind]:.3f}" for kind in ("all together", "own similarity")]
+            rows.append([name, way, f"{one['noise']:.3f}", rate, *aurocs, f"{one['calibration_error']:.3f}"])
+    head = ["wrong new pairs", "judged", "truly", "estimated (range)", "AUROC", "own similarity", "calibration error"]
+    rated = [
+        [KINDS[kind], *(f"{one[name]:.3f}" for name in ("rank", "auroc", "clear_auroc"))]
+        for kind, one in people.items()
+    ]
+    parts = {
+        "feed": markdown(head, rows, 2),
+        "feed human": markdown(["evidence", "rank correlation", "AUROC", "AUROC, clear"], rated, 1),
+    }
+    replace_parts(DOCS / "audit.md", parts)

@@ -78,3 +78,14 @@ def plain_folder(folder: Path, data: dict[str, Any], *, captions: bool = True, *
     for name, array in {"images": data["features"], **arrays}.items():
         np.save(folder / f"{name}.npy", array)
     return folder
+
+
+def part_of(data: dict[str, Any], images: range) -> dict[str, Any]:
+    """Return some images, with their captions, of planted data."""
+    own = np.isin(data["owner"], images)
+    return {
+        "features": data["features"][images.start : images.stop],
+        "captions": [text for text, kept in zip(data["captions"], own, strict=True) if kept],
+        "owner": data["owner"][own] - images.start,
+        "right": data["right"][own],
+    }

@@ -444,7 +444,7 @@ def test_a_key_decides_what_its_section_says_unless_it_says_otherwise() -> None:
     found = {kind: set(deciding(config, kind)) for kind in kinds}  # type: ignore[arg-type]
     every = [f"{section}.{name}" for section, values in to_dict(config).items() for name in values]
     assert sorted(name for names in found.values() for name in names) == sorted(every)
-    assert found["place"] == {"data.path", "data.vocabulary", "data.word_vectors", "noise.index"}
+    assert found["place"] == {"data.path", "data.leave_out", "data.vocabulary", "data.word_vectors", "noise.index"}
     assert found["computing"] == {"data.residency", "train.device", "train.threads"}
     assert found["keeping"] == {name for name in every if name.startswith(("checkpoint.", "record."))}
     of_the_main_phase = {name for name in every if name.startswith(("method.", "partition.", "loss."))}

@@ -12,7 +12,10 @@ from in2r.audit.auditor import Auditor
 from in2r.errors import InputError
 from planted_pairs import planted
 
-FILES = ["drop.txt", "evidence.jsonl", "keep.txt", "pairs.csv", "report.html", "summary.json", "weights.csv"]
+FILES = [
+    "drop.txt", "evidence.jsonl", "judge.safetensors", "keep.txt", "pairs.csv", "report.html", "summary.json",
+    "weights.csv",
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +129,7 @@ ERRORS = {
     "few with words": ([IMAGES, ["", *WORDS[:48], *[" "] * 11]], {},
         "48 pairs can be judged; an audit needs 50 or more"),
     "one image": ([IMAGES[:1], WORDS], {"image_of_caption": [0] * 60},
-        "all pairs that can be judged have one image, or copies of it; an audit compares images"),
+        "the pairs that can be judged have 1 different image; an audit needs 4 or more"),
     "no word twice": ([IMAGES, [f"w{row}" for row in range(60)]], {},
         "no word occurs twice in all captions; give captions as vectors"),
 }  # fmt: skip

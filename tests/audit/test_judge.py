@@ -145,7 +145,7 @@ def test_components_by_hand():
     # Of wrong pairs 1, 2, 2, 5 of weights 1, 1, 2, 4: below 2 lies 1 of 8, at 2 lie 3 of 8.
     wrong, weight = torch.tensor([[2.0], [5.0], [1.0], [2.0], [torch.nan]]), torch.tensor([1.0, 4, 1, 2, 9])
     evidence = torch.tensor([[0.0], [2.0], [3.0], [7.0], [torch.nan]])
-    found = module._beaten(evidence, wrong, weight).squeeze(1)
+    found = module.beaten(evidence, wrong, weight).squeeze(1)
     assert found[:4].tolist() == pytest.approx([0, (1 / 8 + 4 / 8) / 2, 4 / 8, 1])
     assert math.isnan(found[4])
     assert module._auroc(evidence[:4, 0], wrong[:4, 0], weight[:4]) == pytest.approx((0 + 2.5 / 8 + 0.5 + 1) / 4)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from in2r.audit.pairs import read_pairs, same_rows, same_words, word_vectors
+from in2r.audit.pairs import fit_words, read_pairs, same_rows, same_words
 from in2r.data.verdicts import Verdict, write_verdicts
 from in2r.errors import InputError
 from planted_pairs import COPY_ROW, EMPTY_ROW, TORN_ROW, plain_folder, planted, planted_folder
@@ -54,7 +54,8 @@ def test_texts_stand_at_their_rows_whatever_the_split(tmp_path):
         )
     distances = torch.pdist(by_words.vectors.texts)
     # SVD directions have any sign and splits another order of rows: distances alone are the same.
-    torch.testing.assert_close(distances, torch.pdist(word_vectors(data["captions"], 300)), atol=1e-4, rtol=0)
+    whole = fit_words(data["captions"], 300).vectors(data["captions"])
+    torch.testing.assert_close(distances, torch.pdist(whole), atol=1e-4, rtol=0)
 
 
 def test_captions_that_are_vectors_alone(tmp_path):
@@ -87,7 +88,7 @@ def test_splits_of_a_precomp_folder_follow_each_other(data):
     ("changes", "said"),
     [
         ({"images": 24}, "48 pairs can be judged; an audit needs 50 or more"),
-        ({"features": 0}, "all pairs that can be judged have one image, or copies of it; an audit compares images"),
+        ({"features": 0}, "the pairs that can be judged have 1 different image; an audit needs 4 or more"),
     ],
 )
 def test_too_little_is_refused(tmp_path, changes, said):
@@ -107,7 +108,7 @@ def test_unusable_features_are_refused(tmp_path):
 
 def test_words_that_all_occur_once_are_refused():
     with pytest.raises(InputError, match=r"^no word occurs twice in all captions; give captions as vectors$"):
-        word_vectors(["a", "b"], 300)
+        fit_words(["a", "b"], 300)
 
 
 def test_equal_words_and_equal_rows_by_hand():

@@ -38,13 +38,16 @@ def made(scores=SCORES, same=(0, 1, 2, 2, 4, 5, 0, 1), separation=0.95):
     judgement = Judgement(
         score=odds.sigmoid().float(),
         log_odds=odds,
-        components=torch.arange(32.0).reshape(8, 4) / 32,
-        evidence=torch.zeros(8, 4),
+        components=torch.arange(40.0).reshape(8, 5) / 40,
+        evidence=torch.zeros(8, 5),
         share=0.7,
         interval=(0.6, 0.8),
         moved_alone=0.5,
         separation=separation,
         model=None,
+        apart=None,
+        wrong=None,
+        ways=None,
         maps=base.fit(torch.ones(8)),
     )
     return pairs, base, judgement
@@ -88,7 +91,7 @@ def test_scores_and_components_stand_in_their_rows(strangers):
     assert np.isnan(found.score[[0, 5]]).all()
     assert found.score[[1, 2, 3, 4, 6, 7, 8, 9]].tolist() == pytest.approx(SCORES)
     assert list(found.components) == list(NAMES)
-    assert found.components["text neighbours"][6] == (4 * 4 + 2) / 32  # the fifth judged pair
+    assert found.components["text neighbours"][6] == pytest.approx((4 * 5 + 3) / 40)  # the fifth judged pair
     assert np.isnan(found.components["text neighbours"][5])
     assert found.strangers[9] == 0.07
 

@@ -1,16 +1,28 @@
 """The audit from Python, in the manner of scikit-learn."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
+from in2r.audit.against import audit_against, keep
 from in2r.audit.evidence import Vectors
 from in2r.audit.folder import write_audit
+from in2r.audit.kept import Kept, load_kept
 from in2r.audit.page import write_page
-from in2r.audit.pairs import EMPTY, AuditPairs, require_images, require_pairs, same_rows, same_words, word_vectors
+from in2r.audit.pairs import (
+    EMPTY,
+    FEWEST,
+    AuditPairs,
+    require_comparable,
+    require_pairs,
+    same_rows,
+    same_words,
+    text_vectors,
+)
 from in2r.audit.result import Audit, audit_pairs
 from in2r.audit.settings import AuditConfig
 from in2r.config import fill
@@ -37,6 +49,19 @@ class Auditor:
 
     def __init__(self, **settings: object) -> None:
         self.config = fill(AuditConfig, settings)
+        self._kept: Kept | None = None
+
+    @classmethod
+    def load(cls, folder: str | Path) -> "Auditor":
+        """Return an auditor that judges new pairs by an audit that was written; it has no results of its own.
+
+        Raises:
+            InputError: the folder has no kept audit, or its file is damaged.
+        """
+        kept = load_kept(Path(folder))
+        found = cls(**asdict(kept.config))
+        found._kept = kept
+        return found
 
     def fit(
         self,
@@ -65,9 +90,60 @@ class Auditor:
         """
         values = _matrix("images", images)
         texts = None if caption_vectors is None else _matrix("caption_vectors", caption_vectors)
-        pairs = _pairs(self.config, values, captions, texts, image_of_caption, image_ids)
-        self.audit_: Audit = audit_pairs(pairs, self.config)
-        found = self.audit_.verdicts
+        pairs = _pairs(self.config, values, captions, texts, image_of_caption, image_ids, None)
+        self._kept = None
+        return self._found(audit_pairs(pairs, self.config))
+
+    def judge(
+        self,
+        images: ArrayLike,
+        captions: Sequence[str] | None = None,
+        *,
+        image_of_caption: ArrayLike | None = None,
+        caption_vectors: ArrayLike | None = None,
+        image_ids: Sequence[str] | None = None,
+    ) -> "Auditor":
+        """Judge new pairs, one or more, by those that were fitted; the new ones do not speak for each other.
+
+        Args:
+            images: as `fit` takes them, of the new pairs, and so on.
+            captions: texts.
+            image_of_caption: the image of each.
+            caption_vectors: of the kind that was fitted; None where captions were compared by their words.
+            image_ids: names for reports.
+
+        Returns:
+            Another auditor, with the scores, verdicts, suspects and files of the new pairs.
+
+        Raises:
+            InputError: as `fit`, and if nothing was fitted, if the auditor was itself made by `judge`, or for vectors
+                of another width or kind than those fitted.
+        """
+        if self._kept is None:
+            if not hasattr(self, "audit_") or self.audit_.against is not None:
+                raise InputError("nothing was fitted: call fit on pairs, or load an audit, before judge")
+            self._kept = keep(self.audit_)
+        values = _matrix("images", images)
+        texts = None if caption_vectors is None else _matrix("caption_vectors", caption_vectors)
+        pairs = _pairs(self.config, values, captions, texts, image_of_caption, image_ids, self._kept)
+        return Auditor(**asdict(self.config))._found(audit_against(pairs, self._kept, self.config))
+
+    def score_samples(
+        self,
+        images: ArrayLike,
+        captions: Sequence[str] | None = None,
+        *,
+        image_of_caption: ArrayLike | None = None,
+        caption_vectors: ArrayLike | None = None,
+    ) -> NDArray[np.float64]:
+        """Return the scores (pairs,) of new pairs: `judge(...).scores_`."""
+        found = self.judge(images, captions, image_of_caption=image_of_caption, caption_vectors=caption_vectors)
+        return found.scores_
+
+    def _found(self, audit: Audit) -> "Auditor":
+        """Take over what was found."""
+        self.audit_ = audit
+        found = audit.verdicts
         self.scores_: NDArray[np.float64] = found.score
         self.verdicts_: NDArray[np.str_] = found.names
         self.components_ = found.components
@@ -112,6 +188,7 @@ def _pairs(
     texts: torch.Tensor | None,
     image_of_caption: ArrayLike | None,
     image_ids: Sequence[str] | None,
+    against: Kept | None,
 ) -> AuditPairs:
     if captions is None and texts is None:
         raise InputError("captions or caption_vectors: expected one of them, got neither")
@@ -125,12 +202,15 @@ def _pairs(
         raise InputError(f"image_ids: {len(names)}; expected one for each of the {len(images)} images")
     empty = np.array([captions is not None and not text.strip() for text in words], dtype=bool)
     judged = np.flatnonzero(~empty)
-    require_pairs(len(judged))
+    require_pairs(len(judged), fewest=FEWEST if against is None else 1)
     spoken = [words[row] for row in judged.tolist()]
-    vectors = word_vectors(spoken, config.text_dim) if texts is None else texts[torch.from_numpy(judged)]
+    if against is not None:
+        against.require_like(None, texts is not None)
+    own = None if texts is None else texts[torch.from_numpy(judged)]
+    vectors, tfidf = text_vectors(own, spoken, config.text_dim, against)
     kept, image_of_pair = torch.unique(torch.from_numpy(owner[judged]), return_inverse=True)
     chosen = Vectors(images[kept], vectors, image_of_pair, same_rows(images[kept]))
-    require_images(chosen)
+    require_comparable(chosen, against)
     of_row = [names[image] for image in owner.tolist()]
     return AuditPairs(
         name="pairs",
@@ -141,6 +221,7 @@ def _pairs(
         unjudged=dict.fromkeys(np.flatnonzero(empty).tolist(), EMPTY),
         vectors=chosen,
         same_caption=same_words(spoken) if captions is not None else same_rows(vectors).numpy(),
+        words=tfidf,
     )
 
 

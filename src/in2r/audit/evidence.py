@@ -1,46 +1,62 @@
 """All kinds of evidence for any pairs of one data set's images and captions, without training."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from in2r.audit.settings import AuditConfig
+from in2r.audit.voices import BLOCK, Voices, nearest
 from in2r.evidence import (
     LinearMaps,
     Side,
-    agreement,
-    closeness,
+    by_folds,
     cosines_with,
     fit_linear_maps,
+    lead_over_strangers,
     lemon,
     linear_similarity,
-    nearest_references,
 )
 from in2r.evidence.vectors import Centred
 from in2r.seeds import torch_generator
 
-NAMES = ("own similarity", "image neighbours", "text neighbours", "other captions")
-"""The kinds of evidence that need no training."""
+NAMES = ("own similarity", "lead over strangers", "image neighbours", "text neighbours", "other captions")
+"""The kinds of evidence that need no training; the last three are what other pairs say."""
 LEMON = "lemon"
 CHOSEN = {"all": NAMES, "own similarity": NAMES[:1], LEMON: (LEMON,)}
 """The kinds of each value of `AuditConfig.evidence`."""
 MEANINGS = {
     "own similarity": "how alike image and caption are, by linear maps fitted on other images",
+    "lead over strangers": "how much more alike they are than random captions and images are to them",
     "image neighbours": "how alike the caption is to captions of similar images",
     "text neighbours": "how alike the image is to images of similar captions",
     "other captions": "how alike the caption is to the image's other captions",
     LEMON: "LEMoN's fixed setting: image and caption, and those of the neighbours on both sides",
+    "trained similarity": "how alike networks find them that were not trained on them",
+    "trained lead": "how much more alike than random captions and images these networks find them",
 }
 BELIEVED = 1e-6
 """Least weight of a pair in the linear maps, so that no fold is empty."""
 
-BLOCK = 2**14
-"""Rows that are looked at together: intermediate values of some 50 neighbours each stay within some MB."""
 
-Scorer = Callable[[Tensor, Tensor], Tensor]
-"""(P,) images, (P,) captions → (P,) evidence of the pairs, NaN where it is not known: such as that of a trained run."""
+class Scorer(Protocol):
+    """Further evidence, such as that of trained runs."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Names of its kinds of evidence."""
+        ...
+
+    @property
+    def model_of_image(self) -> Tensor:
+        """(n,) int64, which of its models judges an image's pairs: one that was not trained on them; -1: none."""
+        ...
+
+    def __call__(self, images: Tensor, texts: Tensor) -> Tensor:
+        """Return the evidence of pairs of images (P,) and captions (P,), (P, kinds); NaN where it is not known."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -61,6 +77,25 @@ class Vectors:
 
 
 @dataclass(frozen=True)
+class Panel:
+    """The pairs that are asked, where they are not those that are judged: pairs of an earlier audit.
+
+    Attributes:
+        vectors: theirs; copies of one image share their group number with the data's images too.
+        fold_of_image: (n,) int64, of their images, as in that audit.
+        folds: how many there were.
+        references: (R,) int64, those that are asked as neighbours.
+        itself: (N,) int64, of each pair of the data the panel's pair that is a copy of it; -1 where there is none.
+    """
+
+    vectors: Vectors
+    fold_of_image: Tensor
+    folds: int
+    references: Tensor
+    itself: Tensor
+
+
+@dataclass(frozen=True)
 class Asked:
     """Pairs that are asked about: any image with any caption.
 
@@ -78,85 +113,118 @@ class Asked:
     siblings_of: Tensor
     instead_of: Tensor
 
+    def parts(self) -> Iterator["Asked"]:
+        """Yield blocks of pairs."""
+        columns = (self.images, self.texts, self.siblings_of, self.instead_of)
+        for part in zip(*(torch.split(column, BLOCK) for column in columns), strict=True):
+            yield Asked(*part)
 
-@dataclass(frozen=True)
-class Voices:
-    """Who is asked about P pairs.
 
-    Attributes:
-        pair: (P, k) int32, the pairs that are asked.
-        cosine: (P, k) what each says: how alike its own image or caption is to that which is judged.
-        near: (P, k) cosine of both on the other side, the nearest first; -inf where it is not asked.
-    """
-
-    pair: Tensor
-    cosine: Tensor
-    near: Tensor
+def given_pairs(data: Vectors) -> Asked:
+    """Ask about every pair as it is given."""
+    every = torch.arange(len(data.image_of_pair))
+    return Asked(data.image_of_pair, every, data.image_of_pair, every)
 
 
 @dataclass(frozen=True)
 class Seen:
-    """Pairs that are asked about; of each block of them, the voices of image and text neighbours and other captions."""
+    """Pairs that are asked about, what does not depend on who is believed, and who is asked.
+
+    Attributes:
+        asked: P pairs.
+        blocks: of each block of pairs, image neighbours, text neighbours and other captions.
+        further: (P, kinds) evidence of the `Scorer`.
+    """
 
     asked: Asked
     blocks: list[tuple[Voices, Voices, Voices]]
+    further: Tensor
 
 
 @dataclass
 class EvidenceBase:
-    """The data set as witness: its folds, reference pairs, neighbours and other captions, found once.
+    """Who is asked about a data set's pairs: folds, reference pairs, neighbours and other captions, found once.
 
     Attributes:
-        data: the vectors.
+        data: the vectors of what is judged.
         config: the settings.
-        scorers: further evidence by name, such as that of a trained run.
+        scorer: further evidence, such as that of trained runs.
+        panel: the pairs that are asked; None: the data's own.
+        witness: the vectors of what is asked.
+        fold_of_image: (n,) int64, of the data's images: which maps judge them; the number of folds where the panel has
+            no copy of an image, so that all maps may have been fitted without it.
+        references: (R,) int64, the witness' pairs that are asked as neighbours.
+        strangers: (S,) int64, the witness' pairs that are compared with every pair.
+        stratum: (n,) int64: images that the same models judge. A pair that is mismatched on purpose is of one stratum,
+            so that its judge has seen neither side of it with another one.
     """
 
     data: Vectors
     config: AuditConfig
-    scorers: Mapping[str, Scorer] = field(default_factory=dict)
+    scorer: Scorer | None = None
+    panel: Panel | None = None
 
     def __post_init__(self) -> None:
-        data, config = self.data, self.config
-        self._v, self._u = Centred(data.images), Centred(data.texts)
-        count = len(data.image_of_pair)
-        groups = int(data.group_of_image.max()) + 1
-        fold_of_group = torch.randperm(groups, generator=torch_generator(config.seed, "folds")) % config.folds
-        self.fold_of_image = fold_of_group[data.group_of_image]
-        self._group_of_pair = data.group_of_image[data.image_of_pair]
-        drawn = torch.randperm(count, generator=torch_generator(config.seed, "references"))[: config.references]
-        self.references = drawn.sort().values
-        owner = data.image_of_pair[self.references]
-        self._v_of_reference, self._u_of_reference = self._v[owner], self._u[self.references]
-        self._near_image, self._cosine_image = _nearest(
-            self._v, self._v_of_reference, data.group_of_image, data.group_of_image[owner], config.neighbors
+        data, config, panel = self.data, self.config, self.panel
+        self.witness = witness = data if panel is None else panel.vectors
+        self._v, self._u = Centred(data.images, witness.images), Centred(data.texts, witness.texts)
+        self._witness_u = Centred(witness.texts)
+        groups = int(torch.cat([data.group_of_image, witness.group_of_image]).max()) + 1
+        if panel is None:
+            self.fold_of_image = folds_of_images(data.group_of_image, config)
+            self._folds = int(self.fold_of_image.max()) + 1
+            count = len(data.image_of_pair)
+            self._itself = torch.arange(count)
+            drawn = torch.randperm(count, generator=torch_generator(config.seed, "references"))
+            self.references = drawn[: config.references].sort().values
+        else:
+            fold_of_group = torch.full((groups,), panel.folds)
+            fold_of_group[witness.group_of_image] = panel.fold_of_image
+            self.fold_of_image, self._folds = fold_of_group[data.group_of_image], panel.folds
+            self._itself, self.references = panel.itself, panel.references
+        self.stratum = self.fold_of_image
+        if self.scorer is not None:
+            self.stratum = self.stratum + (self._folds + 1) * (self.scorer.model_of_image + 1)
+        drawn = torch.randperm(len(self.references), generator=torch_generator(config.seed, "strangers"))
+        self.strangers = self.references[drawn[: config.strangers]]
+        self._group_of_pair = witness.group_of_image[witness.image_of_pair]
+        owner = witness.image_of_pair[self.references]
+        self._reference_v, self._reference_u = Centred(witness.images)[owner], self._witness_u[self.references]
+        self._near_image, self._cosine_image = nearest(
+            self._v, self._reference_v, data.group_of_image, witness.group_of_image[owner], config.neighbors
         )
-        pairs = torch.arange(count)  # a caption is no neighbour of itself
-        self._near_text, self._cosine_text = _nearest(
-            self._u, self._u_of_reference, pairs, self.references, config.neighbors
+        self._near_text, self._cosine_text = nearest(  # a caption is no neighbour of itself
+            self._u, self._reference_u, self._itself, self.references, config.neighbors
         )
         self._siblings = _table(self._group_of_pair, groups, config)
 
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the columns that `of` returns."""
-        return (*CHOSEN[self.config.evidence], *self.scorers)
+        return (*CHOSEN[self.config.evidence], *(() if self.scorer is None else self.scorer.names))
 
     def fit(self, trust: Tensor) -> list[LinearMaps]:
-        """Fit the linear maps to the pairs as far as they are believed, (N,) in [0, 1]."""
-        data = self.data
+        """Fit the linear maps to the pairs as far as they are believed, (N,) in [0, 1].
+
+        Returns:
+            Maps of each fold, and last those fitted on all pairs, which judge images of no fold.
+        """
+        data, config = self.data, self.config
         folds = self.fold_of_image[data.image_of_pair]
         return fit_linear_maps(
-            data.images, data.texts, data.image_of_pair, folds, self.config.folds, trust + BELIEVED, self.config.ridge
+            data.images, data.texts, data.image_of_pair, folds, self._folds + 1, trust + BELIEVED, config.ridge
         )
 
     def look(self, asked: Asked) -> Seen:
         """Find who is asked about pairs and what they say; it does not depend on who is believed."""
-        return Seen(asked, [self._voices(some) for some in _parts(asked)])
+        blocks = [self._voices(some) for some in asked.parts()]
+        none = torch.empty(len(asked.images), 0)
+        return Seen(asked, blocks, none if self.scorer is None else self.scorer(asked.images, asked.texts).float())
 
     def _voices(self, asked: Asked) -> tuple[Voices, Voices, Voices]:
         group, images = self._group_of_pair, self.data.group_of_image[asked.images]
         home = self.data.group_of_image[asked.siblings_of]
+        itself, instead = self._itself[asked.texts, None], self._itself[asked.instead_of, None]
 
         def others(pair: Tensor) -> Tensor:
             """Tell which pairs belong to neither image; what has moved together does not speak for itself."""
@@ -164,23 +232,16 @@ class EvidenceBase:
 
         u, v = self._u[asked.texts], self._v[asked.images]
         near = self._near_image[asked.images].long()
-        pair = self.references[near]
-        by_image = _voices(
-            pair,
-            cosines_with(u, self._u_of_reference, near),
-            self._cosine_image[asked.images],
-            others(pair) & (pair != asked.texts[:, None]),
-        )
+        pair, said = self.references[near], cosines_with(u, self._reference_u, near)
+        by_image = Voices.of(pair, said, self._cosine_image[asked.images], others(pair) & (pair != itself))
         near = self._near_text[asked.texts].long()
-        pair = self.references[near]
-        by_text = _voices(
-            pair, cosines_with(v, self._v_of_reference, near), self._cosine_text[asked.texts], others(pair)
-        )
+        pair, said = self.references[near], cosines_with(v, self._reference_v, near)
+        by_text = Voices.of(pair, said, self._cosine_text[asked.texts], others(pair))
         pair = self._siblings[home]
-        known = (pair >= 0) & (pair != asked.texts[:, None]) & (pair != asked.instead_of[:, None])
+        known = (pair >= 0) & (pair != itself) & (pair != instead)
         there, place = torch.unique(pair.clamp(min=0), return_inverse=True)
-        siblings = cosines_with(u, self._u[there], place)
-        return by_image, by_text, _voices(there[place], siblings, torch.zeros_like(siblings), known)
+        said = cosines_with(u, self._witness_u[there], place)
+        return by_image, by_text, Voices.of(there[place], said, torch.zeros_like(said), known)
 
     def of(self, seen: Seen, maps: Sequence[LinearMaps], trust: Tensor) -> Tensor:
         """Return the evidence of pairs, (P, kinds) float32, larger = better, NaN where nobody can be asked.
@@ -190,43 +251,66 @@ class EvidenceBase:
         Args:
             seen: P pairs, as `look` returns them.
             maps: as `fit` returns them.
-            trust: (N,) in [0, 1], how far the given pairs are believed.
+            trust: (pairs of the witness,) in [0, 1], how far each is believed.
         """
-        return torch.stack([self._of_kind(name, seen, maps, trust) for name in self.names], dim=1)
+        columns = [self._of_kind(name, seen, maps, trust) for name in CHOSEN[self.config.evidence]]
+        return torch.cat([torch.stack(columns, dim=1), seen.further], dim=1)
 
     def _of_kind(self, name: str, seen: Seen, maps: Sequence[LinearMaps], trust: Tensor) -> Tensor:
-        asked = seen.asked
-        if name in self.scorers:
-            return self.scorers[name](asked.images, asked.texts).float()
         if name == LEMON:
             return self.lemon(seen, maps)
         if name == NAMES[0]:
-            return self._similarity(maps, asked.images, asked.texts)
-        side = NAMES.index(name) - 1
-        temperature = self.config.temperature
-        voices = (block[side] for block in seen.blocks)
-        return torch.cat(
-            [
-                agreement(one.cosine, closeness(one.near, temperature) * trust[one.pair.long()], temperature)
-                for one in voices
-            ]
-        )
+            return self.similarity(maps, seen.asked)
+        if name == NAMES[1]:
+            return self._lead(maps, seen.asked)
+        side = NAMES.index(name) - 2
+        return torch.cat([block[side].agreement(trust, self.config.temperature) for block in seen.blocks])
+
+    def similarity(self, maps: Sequence[LinearMaps], asked: Asked) -> Tensor:
+        """Return the cosine of image and caption of pairs, (P,), by the linear maps."""
+        data = self.data
+        return linear_similarity(maps, self.fold_of_image, data.images, data.texts, asked.images, asked.texts)
 
     def lemon(self, seen: Seen, maps: Sequence[LinearMaps]) -> Tensor:
-        """Return LEMoN's score of pairs (P,), in which the linear maps stand for the space that both sides share."""
-        own = self._similarity(maps, seen.asked.images, seen.asked.texts)
-        asked = self.references
-        of_pair = torch.full((len(self._group_of_pair),), torch.nan)  # asked of references alone
-        of_pair[asked] = self._similarity(maps, self.data.image_of_pair[asked], asked)
+        """Return LEMoN's score of pairs, (P,); the linear maps stand for the space that both sides share."""
+        witness, asked = self.witness, self.references
+        fold = self.fold_of_image if self.panel is None else self.panel.fold_of_image
+        of_pair = torch.full((len(witness.texts),), torch.nan)  # asked of references alone
+        of_pair[asked] = linear_similarity(
+            maps, fold, witness.images, witness.texts, witness.image_of_pair[asked], asked
+        )
+        own = torch.split(self.similarity(maps, seen.asked), BLOCK)
         sides = ([Side(one.near, one.cosine, of_pair[one.pair.long()]) for one in block[:2]] for block in seen.blocks)
-        return torch.cat([lemon(part, *both) for part, both in zip(torch.split(own, BLOCK), sides, strict=True)])
+        return torch.cat([lemon(part, *both) for part, both in zip(own, sides, strict=True)])
 
-    def _similarity(self, maps: Sequence[LinearMaps], images: Tensor, texts: Tensor) -> Tensor:
-        data = self.data
-        return linear_similarity(maps, self.fold_of_image, data.images, data.texts, images, texts)
+    def _lead(self, maps: Sequence[LinearMaps], asked: Asked) -> Tensor:
+        """Return the lead over strangers by the linear maps."""
+        data, witness, group = self.data, self.witness, self.data.group_of_image
+        own_groups = torch.stack([group[asked.images], group[asked.siblings_of]], dim=1)
+        strangers = self.strangers
+        strange_group = self._group_of_pair[strangers]
+        embedded: dict[int, tuple[Tensor, Tensor]] = {}
+
+        def lead(of_fold: LinearMaps, pairs: Tensor, v: Tensor, u: Tensor) -> Tensor:
+            if id(of_fold) not in embedded:
+                embedded[id(of_fold)] = (
+                    of_fold.embed_images(witness.images[witness.image_of_pair[strangers]]),
+                    of_fold.embed_texts(witness.texts[strangers]),
+                )
+            return lead_over_strangers(
+                v, u, own_groups[pairs], *embedded[id(of_fold)], strange_group, self.config.lead_temperature
+            )
+
+        return by_folds(lead, maps, self.fold_of_image, data.images, data.texts, asked.images, asked.texts)
+
+    def with_siblings(self, pairs: Tensor) -> Tensor:
+        """Return pairs of the witness and those that are asked as other captions of their images, ascending."""
+        siblings = self._siblings[self._group_of_pair[pairs]].flatten()
+        found: Tensor = torch.unique(torch.cat([pairs, siblings[siblings >= 0]]))
+        return found
 
     def neighbors(self, image: int, trust: Tensor, count: int) -> list[int]:
-        """Return the pairs nearest to an image that are believed, one an image, the nearest first."""
+        """Return the witness' pairs nearest to an image that are believed, one an image, the nearest first."""
         found: dict[int, int] = {}
         for pair in self.references[self._near_image[image].long()].tolist():
             if trust[pair] > self.config.cut and self._group_of_pair[pair] != self.data.group_of_image[image]:
@@ -234,29 +318,16 @@ class EvidenceBase:
         return list(found.values())[:count]
 
 
-def _parts(asked: Asked) -> Iterator[Asked]:
-    """Yield blocks of pairs that are asked about."""
-    columns = (asked.images, asked.texts, asked.siblings_of, asked.instead_of)
-    for part in zip(*(torch.split(column, BLOCK) for column in columns), strict=True):
-        yield Asked(*part)
+def folds_of_images(group_of_image: Tensor, config: AuditConfig) -> Tensor:
+    """Return (n,) int64: the fold of each image; copies are in one fold, and each fold has two images or more.
 
-
-def _voices(pair: Tensor, cosine: Tensor, near: Tensor, known: Tensor) -> Voices:
-    return Voices(pair.int(), cosine, near.masked_fill(~known, -torch.inf))
-
-
-def _nearest(
-    queries: Centred, references: Tensor, group: Tensor, group_of_reference: Tensor, neighbors: int
-) -> tuple[Tensor, Tensor]:
-    """Return the nearest references of all queries (q, k) int32, and their cosines."""
-    shape = (len(group), min(neighbors, len(references)))
-    near, cosine = torch.empty(shape, dtype=torch.int32), torch.empty(shape)
-    for start in range(0, len(group), BLOCK):
-        rows = slice(start, start + BLOCK)
-        near[rows], cosine[rows] = nearest_references(
-            queries[rows], references, group[rows], group_of_reference, neighbors
-        )
-    return near, cosine
+    Args:
+        group_of_image: (n,) int64; four groups or more.
+        config: the settings.
+    """
+    groups = int(group_of_image.max()) + 1
+    folds = max(2, min(config.folds, groups // 2))
+    return (torch.randperm(groups, generator=torch_generator(config.seed, "folds")) % folds)[group_of_image]
 
 
 def _table(group_of_pair: Tensor, groups: int, config: AuditConfig) -> Tensor:

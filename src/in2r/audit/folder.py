@@ -6,6 +6,7 @@ summary.json    key figures, settings, versions, fingerprint of the data
 evidence.jsonl  of each suspect: the nearest trusted images with their captions, and a caption that fits better
 keep.txt, drop.txt, weights.csv   rows that stay, rows that go, and how far to trust each
 cleaned.*       the rows that stay, in the format and the columns of the user's table
+judge.safetensors   what judges further pairs (audit/kept.py); not where pairs were judged by a kept audit themselves
 """
 
 import json
@@ -20,6 +21,8 @@ import numpy as np
 import torch
 
 import in2r
+from in2r.audit.against import keep
+from in2r.audit.kept import FILE, save_kept
 from in2r.audit.result import Audit
 from in2r.audit.witnesses import Witnesses
 from in2r.errors import InputError
@@ -60,6 +63,8 @@ def write_audit(folder: Path, audit: Audit, *, bom: bool = False) -> None:
     _write_evidence(folder / "evidence.jsonl", audit)
     if audit.pairs.table is not None:
         audit.pairs.table.write_rows(folder / f"cleaned{audit.pairs.table.ending}", audit.verdicts.kept)
+    if audit.against is None:
+        save_kept(folder / FILE, keep(audit))
     versions = {"in2r": in2r.__version__, "torch": torch.__version__, "numpy": np.__version__}
     record = {"python": platform.python_version(), **versions}
     write_json(folder / "summary.json", {**audit.summary(), "versions": record, "data": audit.pairs.fingerprint})
@@ -68,7 +73,7 @@ def write_audit(folder: Path, audit: Audit, *, bom: bool = False) -> None:
 def _remove_old(folder: Path) -> None:
     """Remove what an earlier audit wrote, so that one which is cut short leaves no mixture; summary.json comes last."""
     names = ("summary.json", "report.html", "pairs.csv", "pairs.parquet", "evidence.jsonl", "drop.txt", "weights.csv")
-    for path in [*(folder / name for name in names), *folder.glob("cleaned.*")]:
+    for path in [*(folder / name for name in (*names, FILE)), *folder.glob("cleaned.*")]:
         path.unlink(missing_ok=True)
 
 

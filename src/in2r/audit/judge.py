@@ -7,13 +7,13 @@
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from in2r.audit.evidence import NAMES, Asked, EvidenceBase
+from in2r.audit.evidence import NAMES, Asked, EvidenceBase, given_pairs
 from in2r.audit.settings import AuditConfig
 from in2r.evidence import CleanModel, LinearMaps, fit_clean_model, share_of_matching
 from in2r.seeds import torch_generator
@@ -50,6 +50,9 @@ class Judgement:
         separation: AUROC between given pairs and pairs mismatched on purpose, in the first pass as the share is; 0.5:
             the evidence tells nothing.
         model: of the evidence.
+        apart: likewise, without the images' other captions.
+        wrong: (M, kinds) float32, the evidence of the pairs mismatched on purpose.
+        ways: (M,) how much each of them counts.
         maps: the linear maps of each fold, by which "own similarity" was found.
     """
 
@@ -62,6 +65,9 @@ class Judgement:
     moved_alone: float
     separation: float
     model: CleanModel
+    apart: CleanModel
+    wrong: Tensor
+    ways: Tensor
     maps: list[LinearMaps]
 
 
@@ -74,10 +80,8 @@ def judge(base: EvidenceBase, on_step: Callable[[str], None] = lambda what: None
     """
     config, data = base.config, base.data
     count = len(data.image_of_pair)
-    every = torch.arange(count)
-    given = Asked(data.image_of_pair, every, data.image_of_pair, every)
-    seen = [base.look(asked) for asked in (given, *mismatched_on_purpose(base))]
-    rest = [column for column, name in enumerate(base.names) if name != NAMES[OTHER]]
+    seen = [base.look(asked) for asked in (given_pairs(data), *mismatched_on_purpose(base))]
+    rest = without_siblings(base.names)
     trust, share = torch.ones(count), None
     for number in range(config.rounds):
         on_step(f"evidence, pass {number + 1} of {config.rounds}")
@@ -104,15 +108,23 @@ def judge(base: EvidenceBase, on_step: Callable[[str], None] = lambda what: None
     return Judgement(
         score=trust,
         log_odds=log_odds,
-        components=_beaten(evidence, both, ways),
+        components=beaten(evidence, both, ways),
         evidence=evidence,
         share=model.share,
         interval=interval,
         moved_alone=moved_alone,
         separation=separation,
         model=model,
+        apart=apart,
+        wrong=both,
+        ways=ways,
         maps=maps,
     )
+
+
+def without_siblings(names: Sequence[str]) -> list[int]:
+    """Return the columns of all kinds of evidence but the images' other captions."""
+    return [column for column, name in enumerate(names) if name != NAMES[OTHER]]
 
 
 def _counted(given: Tensor, fitted: Tensor, wrong: Tensor, share: float | None) -> CleanModel:
@@ -134,13 +146,21 @@ def _counted(given: Tensor, fitted: Tensor, wrong: Tensor, share: float | None) 
 
 
 def mismatched_on_purpose(base: EvidenceBase) -> tuple[Asked, Asked]:
-    """Return pairs of images and captions of different images: a caption moved alone, and with all its siblings."""
+    """Return pairs of images and captions of different images: a caption moved alone, and with all its siblings.
+
+    Both images are of one stratum: what judges the pair was fitted on neither, as it was not on a given pair's.
+    """
     config, data = base.config, base.data
     count = len(data.image_of_pair)
+    stratum = base.stratum[data.image_of_pair]
+    order = stratum.argsort(stable=True)
+    sizes = stratum.bincount()
+    first = sizes.cumsum(0) - sizes
     found = []
     for way in ("alone", "together"):
         texts = _drawn(count, config.mismatched, config, way)
-        other = torch.randint(count, (len(texts),), generator=torch_generator(config.seed, way, "images"))
+        drawn = torch.randint(2**62, (len(texts),), generator=torch_generator(config.seed, way, "images"))
+        other = order[first[stratum[texts]] + drawn % sizes[stratum[texts]]]
         images = data.image_of_pair[other]
         home = data.image_of_pair[texts]
         apart = data.group_of_image[images] != data.group_of_image[home]
@@ -184,7 +204,7 @@ def _mean_rank(values: Tensor, ranked: Tensor) -> float:
     return float(_rank(values[~values.isnan()], ranked).mean())
 
 
-def _beaten(evidence: Tensor, wrong: Tensor, weight: Tensor) -> Tensor:
+def beaten(evidence: Tensor, wrong: Tensor, weight: Tensor) -> Tensor:
     """Return of each kind of evidence the weighted share of wrong pairs that have less, or as much by half."""
     shares = torch.full_like(evidence, torch.nan)
     for column in range(evidence.shape[1]):
@@ -213,4 +233,4 @@ def _interval(base: EvidenceBase, given: Tensor, wrong: Tensor, share: float) ->
 
 
 def _auroc(given: Tensor, wrong: Tensor, weight: Tensor) -> float:
-    return float(_beaten(given[:, None], wrong[:, None], weight).mean())
+    return float(beaten(given[:, None], wrong[:, None], weight).mean())

@@ -29,6 +29,10 @@ HOW = (
     "No label was used. {rows:,} pairs were compared with pairs mismatched on purpose. Kinds of evidence, none of "
     "which needs training: {kinds}. A score is the probability that the pair matches."
 )
+HOW_AGAINST = (
+    "No label was used. {rows:,} pairs were judged by the audit of {table}, by {kinds} kinds of evidence: its pairs "
+    "alone were asked. A score is the probability that the pair matches."
+)
 
 
 def write_page(path: Path, audit: Audit, source_column: str | None = None) -> None:
@@ -58,7 +62,7 @@ def make_page(audit: Audit, source_column: str | None = None) -> ReportPage:
         verdicts=counts(found),
         cut=audit.config.cut if found.told else 0.0,
         histogram=score_histogram(found.score),
-        method=" ".join([*audit.doubts(), HOW.format(rows=len(pairs.judged), kinds=len(audit.base.names))]),
+        method=" ".join([*audit.doubts(), _how(audit)]),
         components=audit.components(),
         noise=NoiseRate(1 - share, 1 - high, 1 - low) if found.told else None,
         source_column=source_column or "source",
@@ -68,6 +72,11 @@ def make_page(audit: Audit, source_column: str | None = None) -> ReportPage:
         sample=[cards.of(row) for row in chosen.sample],
         duplicates=_duplicates(audit, cards),
     )
+
+
+def _how(audit: Audit) -> str:
+    figures = {"rows": len(audit.pairs.judged), "kinds": len(audit.base.names)}
+    return HOW.format(**figures) if audit.against is None else HOW_AGAINST.format(table=audit.against.table, **figures)
 
 
 class _Cards:
@@ -95,7 +104,8 @@ class _Cards:
             source=pairs.columns[self._source][row] if self._source is not None else None,
             own={name: pairs.columns[name][row] for name in self._own if pairs.columns[name][row]},
             neighbors=[
-                Neighbor(image, caption, pairs.files.get(image)) for _, image, caption in self._witnesses.neighbors(row)
+                Neighbor(image, caption, self._witnesses.shown.files.get(image))
+                for _, image, caption in self._witnesses.neighbors(row)
             ],
             suggestion=self._witnesses.suggestion(row) if verdict in FLAGGED else None,
         )

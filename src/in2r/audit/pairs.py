@@ -11,13 +11,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from in2r.audit.evidence import BLOCK, Vectors
+from in2r.audit.evidence import Vectors
+from in2r.audit.kept import Kept, Shown
+from in2r.audit.voices import BLOCK
 from in2r.data.duplicates import numbered
 from in2r.data.features import Features, mean_regions, require_finite
 from in2r.data.noise import load_index
 from in2r.data.pairs import DataSource, PairSet
 from in2r.data.sources import open_data
-from in2r.data.text.tfidf import tfidf_vectors
+from in2r.data.text.tfidf import Tfidf
 from in2r.data.text.tokenizer import tokenize
 from in2r.data.text.vocabulary import Vocabulary
 from in2r.data.user_table import UserTable
@@ -27,6 +29,8 @@ from in2r.errors import InputError
 
 FEWEST = 50
 """pairs, below which nothing can be told from chance"""
+FEWEST_IMAGES = 4
+"""so that each half has two, one of which is mismatched with the other's captions"""
 EMPTY = "empty caption"
 DIGEST = 16
 """bytes that stand for a row of values: two that differ share them by a chance of 1 in 2^128"""
@@ -49,6 +53,8 @@ class AuditPairs:
         files: image → its picture, where it is known.
         fingerprint: hashes of the data's files, where there are files.
         clean: (N,) whether each pair is right, where noise was injected; for measurement only.
+        encoder: the record of what made the features, where there is one.
+        words: what made vectors of captions; None where they have vectors of their own.
     """
 
     name: str
@@ -63,6 +69,13 @@ class AuditPairs:
     files: Mapping[str, Path] = field(default_factory=dict)
     fingerprint: Mapping[str, Any] | None = None
     clean: NDArray[np.bool_] | None = None
+    encoder: Mapping[str, Any] | None = None
+    words: Tfidf | None = None
+
+    def shown(self) -> Shown:
+        """Return what can be shown of the judged pairs."""
+        rows = self.judged.tolist()
+        return Shown(self.judged, [self.images[row] for row in rows], [self.captions[row] for row in rows], self.files)
 
 
 def read_pairs(
@@ -73,6 +86,7 @@ def read_pairs(
     layout: str = "auto",
     pictures: str | Path | None = None,
     noise: str | Path | None = None,
+    against: Kept | None = None,
 ) -> AuditPairs:
     """Read all pairs of a data folder, whatever their split.
 
@@ -84,15 +98,25 @@ def read_pairs(
         pictures: a folder where an image's file has its id as name, with or without an ending; None: where
             image_verdicts.csv says.
         noise: a noise index file for the train split, whose pairs are then audited as it mismatches them.
+        against: a kept audit, by which the pairs will be judged.
 
     Raises:
-        InputError: the folder cannot be read, features are not finite, fewer than 50 pairs can be judged, or all of
-            them have one image.
+        InputError: the folder cannot be read, or features are not finite. Without a kept audit: fewer than 50 pairs can
+            be judged, or all of them have one image. With one: no pair can be judged, or the vectors are of another
+            kind, encoder or width.
     """
+    # a split cannot be drawn of one image; but a noise index belongs to the split that is drawn
+    seed = None if against is not None and noise is None else 0
 
     def opened(vectors: str | bool | None) -> DataSource:
         return open_data(
-            path, layout=layout, dev_rule="full", caption_vectors=vectors, skip_missing=True, announce=False
+            path,
+            layout=layout,
+            dev_rule="full",
+            caption_vectors=vectors,
+            split_seed=seed,
+            skip_missing=True,
+            announce=False,
         )
 
     source = opened(caption_vectors)
@@ -110,9 +134,11 @@ def read_pairs(
     unjudged.update(dict.fromkeys(rows[empty].tolist(), EMPTY))
     order = np.argsort(rows, kind="stable")
     order = order[~empty[order]]
-    require_pairs(len(order), f"{path}: ")
-    vectors, same = _vectors(splits, text_dim, torch.from_numpy(order))
-    require_images(vectors, f"{path}: ")
+    require_pairs(len(order), f"{path}: ", FEWEST if against is None else 1)
+    if against is not None:
+        against.require_like(source.encoder(), splits[0].caption_vectors is not None, f"{path}: ")
+    vectors, same, words = _vectors(splits, torch.from_numpy(order), text_dim, against)
+    require_comparable(vectors, against, f"{path}: ")
     return AuditPairs(
         name=table.path.name if table is not None else Path(path).name,
         images=images,
@@ -126,20 +152,29 @@ def read_pairs(
         files=_files(Path(path)) if pictures is None else _pictures(Path(pictures), images),
         clean=None if noise is None else clean[order],
         fingerprint=source.fingerprint(),
+        encoder=source.encoder(),
+        words=words,
     )
 
 
-def require_pairs(count: int, place: str = "") -> None:
+def require_pairs(count: int, place: str = "", fewest: int = FEWEST) -> None:
     """Raise `InputError` where too few pairs can be judged; `place` begins the message."""
-    if count < FEWEST:
-        raise InputError(f"{place}{count} pairs can be judged; an audit needs {FEWEST} or more")
+    if count < fewest:
+        raise InputError(f"{place}{count} pairs can be judged; an audit needs {fewest} or more")
 
 
-def require_images(vectors: Vectors, place: str = "") -> None:
-    """Raise `InputError` unless two images are no copies of each other; `place` begins the message."""
-    if len(torch.unique(vectors.group_of_image)) < 2:
+def require_comparable(vectors: Vectors, against: Kept | None, place: str = "") -> None:
+    """Raise `InputError` unless vectors are as wide as those of a kept audit; `place` begins the message.
+
+    Without a kept audit: unless enough images are no copies of each other.
+    """
+    images = len(torch.unique(vectors.group_of_image))
+    if against is not None:
+        against.require_widths(vectors.images, vectors.texts, place)
+    elif images < FEWEST_IMAGES:
         raise InputError(
-            f"{place}all pairs that can be judged have one image, or copies of it; an audit compares images"
+            f"{place}the pairs that can be judged have {images} different image{'s' * (images > 1)}; an audit needs "
+            f"{FEWEST_IMAGES} or more"
         )
 
 
@@ -182,8 +217,14 @@ def _whole(
     return images, captions, {"split": parts, "image": images, "caption": captions}
 
 
-def _vectors(splits: Sequence[PairSet], text_dim: int, pairs: Tensor) -> tuple[Vectors, NDArray[np.int64]]:
-    """Return the vectors of some pairs of all splits and of their images, and which captions have the same words."""
+def _vectors(
+    splits: Sequence[PairSet], pairs: Tensor, text_dim: int, against: Kept | None
+) -> tuple[Vectors, NDArray[np.int64], Tfidf | None]:
+    """Return the vectors of some pairs of all splits, and which of their captions have the same words.
+
+    Returns:
+        Also what made vectors of the words, where captions have none of their own.
+    """
     for split in splits:
         for features in (split.images, split.caption_vectors):
             if features is not None:
@@ -194,9 +235,11 @@ def _vectors(splits: Sequence[PairSet], text_dim: int, pairs: Tensor) -> tuple[V
     images = _read([split.images for split in splits], kept)
     given = [split.caption_vectors for split in splits if split.caption_vectors is not None]
     words = [text for split in splits for text in split.captions or ()]
-    texts = _read(given, pairs) if given else word_vectors(words, text_dim)[pairs]
+    texts, tfidf = text_vectors(_read(given, pairs) if given else None, words, text_dim, against)
+    if tfidf is not None:
+        texts = texts[pairs]
     same = same_words([words[pair] for pair in pairs.tolist()]) if words else same_rows(texts).numpy()
-    return Vectors(images, texts, image_of_pair, same_rows(images)), same
+    return Vectors(images, texts, image_of_pair, same_rows(images)), same, tfidf
 
 
 def _read(parts: Sequence[Features], items: Tensor) -> Tensor:
@@ -210,8 +253,22 @@ def _read(parts: Sequence[Features], items: Tensor) -> Tensor:
     return found
 
 
-def word_vectors(captions: Sequence[str], dim: int) -> Tensor:
-    """Return (N, at most dim) TF-IDF vectors of captions; words that occur once tell nothing.
+def text_vectors(
+    own: Tensor | None, captions: Sequence[str], dim: int, against: Kept | None
+) -> tuple[Tensor, Tfidf | None]:
+    """Return captions' own vectors if they have some, else those of their words and what made them.
+
+    That is fitted on the captions, or is that of a kept audit.
+    """
+    if own is not None:
+        return own, None
+    known = None if against is None else against.words
+    tfidf = known or fit_words(captions, dim)
+    return tfidf.vectors(captions), tfidf
+
+
+def fit_words(captions: Sequence[str], dim: int) -> Tfidf:
+    """Return what makes TF-IDF vectors of captions; words that occur once tell nothing.
 
     Raises:
         InputError: no word occurs twice.
@@ -220,7 +277,7 @@ def word_vectors(captions: Sequence[str], dim: int) -> Tensor:
         vocabulary = Vocabulary.build(captions, min_count=2)
     except InputError:
         raise InputError("no word occurs twice in all captions; give captions as vectors") from None
-    return tfidf_vectors(vocabulary.encode(captions), dim)
+    return Tfidf.fit(captions, vocabulary, dim)
 
 
 def same_words(captions: Sequence[str]) -> NDArray[np.int64]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from in2r.audit.evidence import MEANINGS, EvidenceBase, Scorer
 from in2r.audit.judge import Judgement, judge
+from in2r.audit.kept import Kept
 from in2r.audit.pairs import AuditPairs
 from in2r.audit.settings import AuditConfig
 from in2r.audit.verdicts import Verdicts, counts, decide
@@ -26,6 +27,7 @@ class Audit:
         base: the data set as witness.
         judgement: of the pairs that could be judged.
         verdicts: of every row.
+        against: the kept audit by which the pairs were judged; None: by themselves.
     """
 
     pairs: AuditPairs
@@ -33,6 +35,7 @@ class Audit:
     base: EvidenceBase
     judgement: Judgement
     verdicts: Verdicts
+    against: Kept | None = None
 
     @property
     def identity(self) -> str:
@@ -51,6 +54,7 @@ class Audit:
         return {
             "identity": self.identity,
             "table": self.pairs.name,
+            "against": None if self.against is None else self._old(self.against),
             "rows": len(self.pairs.images),
             "judged": len(self.pairs.judged),
             "images": len(self.pairs.vectors.images),
@@ -67,6 +71,11 @@ class Audit:
             "measurement_only": self.measured(),
         }
 
+    @staticmethod
+    def _old(kept: Kept) -> dict[str, Any]:
+        """Say by which audit the pairs were judged."""
+        return {"table": kept.table, "identity": kept.identity, "noise_rate": 1 - kept.model.share}
+
     def measured(self) -> dict[str, float] | None:
         """Compare with injected noise: its rate, and how well the order tells right from wrong; None without noise."""
         clean = self.pairs.clean
@@ -79,26 +88,28 @@ class Audit:
 
     def components(self) -> Mapping[str, str]:
         """Return each kind of evidence and what it means."""
-        return {name: MEANINGS.get(name, "how alike a trained network finds them") for name in self.base.names}
+        return {name: MEANINGS[name] for name in self.base.names}
 
     def doubts(self) -> list[str]:
         """Say why the scores may mean little."""
         found = []
+        place = "" if self.against is None else f" of {self.against.table}"
         if not self.verdicts.told:
             found.append(
-                "NOTHING TOLD: given pairs look like pairs mismatched on purpose (AUROC "
+                f"NOTHING TOLD: given pairs{place} look like pairs mismatched on purpose (AUROC "
                 f"{self.judgement.separation:.2f}, by chance 0.50): the features do not fit the captions, or nearly "
                 "all pairs are wrong; no pair is called a suspect"
             )
-        if len(self.pairs.judged) < FEW:
-            found.append(f"FEW PAIRS: {len(self.pairs.judged):,}; with fewer than {FEW:,}, scores are a hint at most")
+        asked = len(self.base.witness.image_of_pair)
+        if asked < FEW:
+            found.append(f"FEW PAIRS{place}: {asked:,}; with fewer than {FEW:,}, scores are a hint at most")
         return found
 
 
 def audit_pairs(
     pairs: AuditPairs,
     config: AuditConfig,
-    scorers: Mapping[str, Scorer] | None = None,
+    scorer: Scorer | None = None,
     on_step: Callable[[str], None] = lambda what: None,
 ) -> Audit:
     """Judge every pair of a table.
@@ -106,11 +117,11 @@ def audit_pairs(
     Args:
         pairs: the table, as `read_pairs` returns it.
         config: the settings.
-        scorers: further evidence by name.
+        scorer: further evidence, of `trained similarity` and `trained lead`.
         on_step: called with what is done next.
     """
     on_step("neighbours")
-    base = EvidenceBase(pairs.vectors, config, dict(scorers or {}))
+    base = EvidenceBase(pairs.vectors, config, scorer)
     judgement = judge(base, on_step)
     on_step("verdicts")
     return Audit(pairs, config, base, judgement, decide(pairs, base, judgement))

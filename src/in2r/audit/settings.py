@@ -13,12 +13,14 @@ class AuditConfig:
     seed: int = key(0, "of folds, references and pairs mismatched on purpose", low=0)
     evidence: Literal["all", "own similarity", "lemon"] = key("all", "one kind alone serves as a baseline: the linear "
         "maps, or LEMoN's fixed setting; all together are at least as good")  # fmt: skip
-    folds: int = key(5, "parts of the images; the linear maps that judge a part are fitted on the others", low=2)
+    folds: int = key(6, "parts of the images; the linear maps that judge a part are fitted on the others", low=2)
     ridge: float = key(0.3, "share of the mean variance that is added to each; 0.1 to 1 differ little", above=0)
     rounds: int = key(2, "passes; from the second on, pairs count as far as the pass before believed them", low=1)
     neighbors: int = key(50, "reference pairs asked about each image and each caption", low=1)
     temperature: float = key(0.1, "of cosines: at 0.1 less, a neighbour's word counts a third as much", above=0)
     references: int = key(20_000, "pairs that may be asked, drawn if there are more; bounds the cost", low=2)
+    strangers: int = key(1000, "random pairs that each pair is compared with", low=1)
+    lead_temperature: float = key(0.05, "of similarities to strangers; 0.02 to 0.1 differ little", above=0)
     siblings: int = key(16, "other captions of the image that are asked, drawn if there are more", low=1)
     mismatched: int = key(10_000, "pairs of each kind that are mismatched on purpose", low=100)
     draws: int = key(20, "draws of the images for the interval of the noise rate", low=2)

@@ -66,11 +66,11 @@ def decide(pairs: AuditPairs, base: EvidenceBase, judgement: Judgement) -> Verdi
     """
     config, rows = base.config, len(pairs.images)
     score = judgement.score.double().numpy()
-    told = judgement.separation >= TELLS_NOTHING + 1 / math.sqrt(len(score))
+    told = judgement.separation >= TELLS_NOTHING + 1 / math.sqrt(len(base.witness.image_of_pair))
     strangers = strangers_that_fit(base, judgement.maps)
     names = np.full(len(score), "ok", dtype=object)
     names[strangers > config.vague] = "vague"
-    names[_copies(pairs)] = "duplicate"
+    names[copies(pairs)] = "duplicate"
     if told:
         names[score < config.cut] = "suspect"
         names[score < config.sure] = "mismatch"
@@ -101,10 +101,11 @@ def decide(pairs: AuditPairs, base: EvidenceBase, judgement: Judgement) -> Verdi
 def strangers_that_fit(base: EvidenceBase, maps: Sequence[LinearMaps]) -> NDArray[np.float64]:
     """Return (N,) how large a share of random images is at least as alike to each caption as its own image is."""
     data, fits = base.data, torch.zeros(len(base.data.image_of_pair), dtype=torch.float64)
-    drawn = torch.randint(len(data.images), (STRANGERS,), generator=torch_generator(base.config.seed, "strangers"))
+    others = base.witness.images
+    drawn = torch.randint(len(others), (STRANGERS,), generator=torch_generator(base.config.seed, "strangers"))
     fold_of_pair = base.fold_of_image[data.image_of_pair]
     for fold, of_fold in enumerate(maps):
-        random = of_fold.embed_images(data.images[drawn])
+        random = of_fold.embed_images(others[drawn])
         for some in torch.split((fold_of_pair == fold).nonzero().squeeze(1), BLOCK):
             u = of_fold.embed_texts(data.texts[some])
             own = (u * of_fold.embed_images(data.images[data.image_of_pair[some]])).sum(dim=1, keepdim=True)
@@ -112,7 +113,7 @@ def strangers_that_fit(base: EvidenceBase, maps: Sequence[LinearMaps]) -> NDArra
     return fits.numpy()
 
 
-def _copies(pairs: AuditPairs) -> NDArray[np.bool_]:
+def copies(pairs: AuditPairs) -> NDArray[np.bool_]:
     """Return (N,) bool: whether an earlier pair has a copy of the image and the same words."""
     group = pairs.vectors.group_of_image[pairs.vectors.image_of_pair].numpy()
     both = np.stack([group, pairs.same_caption], axis=1)

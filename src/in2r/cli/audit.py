@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,12 +22,14 @@ examples:
   in2r audit mydata --out audit
   in2r audit mydata --out audit --source shop --cut 0.3
   in2r audit mydata --out audit --decisions decisions.json
+  in2r audit tomorrow --against audit --out tomorrow_audit
 
 mydata is a data folder: `in2r features photos table.csv ...` makes one of
 photos and a table. Nothing is trained. AUDIT gets report.html to look at,
 pairs.csv (every row of your table with score and verdict), cleaned.* (your
 table without the rows to drop), keep.txt, drop.txt, weights.csv,
-evidence.jsonl and summary.json.
+evidence.jsonl, summary.json and judge.safetensors, by which --against judges
+new pairs.
 """
 
 
@@ -40,6 +43,12 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     )
     parser.add_argument("data", type=path_argument, metavar="DATA", help="the data folder")
     parser.add_argument("--out", type=path_argument, required=True, metavar="AUDIT", help="the folder to write")
+    parser.add_argument(
+        "--against",
+        type=path_argument,
+        metavar="AUDIT",
+        help="folder of an earlier audit that judges these pairs; from one pair on",
+    )
     parser.add_argument("--top", type=int, default=10, metavar="N", help="worst pairs to print; default: 10")
     parser.add_argument("--source", metavar="COLUMN", help="count suspects by a column of your table, such as shop")
     parser.add_argument("--cut", type=float, metavar="SCORE", help="a pair below it is a suspect; default: 0.5")
@@ -60,10 +69,9 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     parser.add_argument(
         "--evidence",
         choices=("all", "own similarity", "lemon"),
-        default="all",
         help="one kind alone serves as a baseline; default: all",
     )
-    parser.add_argument("--seed", type=int, default=0, help="of all that is drawn; default: 0")
+    parser.add_argument("--seed", type=int, help="of all that is drawn; default: 0")
     parser.add_argument(
         "--bom", action="store_true", help="start pairs.csv with a mark by which spreadsheets read UTF-8"
     )
@@ -80,6 +88,8 @@ def run(args: argparse.Namespace) -> int:
     if args.top < 0:
         raise InputError(f"--top must be at least 0, got {args.top}")
     require_no_data(out)
+    if args.against is not None:
+        _require_apart(args)
     with console.status("reading the data") as status:
         audit = _audit(args, status.update)
         decisions = None
@@ -100,13 +110,28 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _require_apart(args: argparse.Namespace) -> None:
+    """Raise `InputError` for what makes no sense where a kept audit judges."""
+    if args.seed is not None:
+        raise InputError("--seed and --against: give one; what is drawn was drawn by the earlier audit")
+    if args.evidence is not None:
+        raise InputError("--evidence and --against: give one; the kinds of evidence are those of the earlier audit")
+    if Path(args.out).resolve() == Path(args.against).resolve():
+        raise InputError(f"--out and --against: both are {args.out}; give a new folder, as the earlier audit would go")
+
+
 def _audit(args: argparse.Namespace, on_step: Callable[[str], None]) -> "Audit":
+    from in2r.audit.against import audit_against
+    from in2r.audit.kept import load_kept
     from in2r.audit.pairs import read_pairs
     from in2r.audit.result import audit_pairs
     from in2r.audit.settings import AuditConfig
     from in2r.config import fill
 
-    values: dict[str, Any] = {"seed": args.seed, "evidence": args.evidence}
+    against = None if args.against is None else load_kept(Path(args.against))
+    values: dict[str, Any] = (
+        {"seed": args.seed or 0, "evidence": args.evidence or "all"} if against is None else asdict(against.config)
+    )
     if args.cut is not None:
         values |= {"cut": args.cut, "sure": min(AuditConfig().sure, max(args.cut, 0.0))}
     config = fill(AuditConfig, values)
@@ -117,9 +142,12 @@ def _audit(args: argparse.Namespace, on_step: Callable[[str], None]) -> "Audit":
         layout=args.layout,
         pictures=args.images,
         noise=args.noise,
+        against=against,
     )
     if args.source is not None and args.source not in pairs.columns:
         raise InputError(f"--source {args.source!r}: no such column; found {', '.join(map(repr, pairs.columns))}")
+    if against is not None:
+        return audit_against(pairs, against, config, on_step)
     return audit_pairs(pairs, config, on_step=on_step)
 
 
@@ -130,6 +158,8 @@ def key_figures(audit: "Audit") -> Table:
     table.add_row(
         "rows", f"{figures['rows']:,}, of which {figures['judged']:,} were judged ({figures['images']:,} images)"
     )
+    if audit.against is not None:
+        table.add_row("judged by", Text(f"the audit of {audit.against.table}"))
     if figures["noise_rate"] is None:
         table.add_row("noise rate", "not known")
     else:

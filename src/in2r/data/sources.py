@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 from typing import Protocol
 
+from in2r.data.left_out import LeftOut, read_row_numbers
 from in2r.data.pairs import DEV_RULES, DataSource
 from in2r.data.precomp import PrecompSource
 from in2r.data.table import TableSource
@@ -43,10 +44,15 @@ class DataSettings(Protocol):
         """As `open_data` takes it."""
         ...
 
+    @property
+    def leave_out(self) -> str | None:
+        """A file of the rows that are left out of the train split."""
+        ...
+
 
 def open_configured(data: DataSettings, *, announce: bool = True) -> DataSource:
     """Open the folder that settings name, as they say; see `open_data`."""
-    return open_data(
+    source = open_data(
         data.path,
         layout=data.layout,
         dev_rule=data.dev_rule,
@@ -55,6 +61,9 @@ def open_configured(data: DataSettings, *, announce: bool = True) -> DataSource:
         skip_missing=data.skip_missing,
         announce=announce,
     )
+    if data.leave_out is None:
+        return source
+    return LeftOut(source, read_row_numbers(Path(data.leave_out)), data.leave_out)
 
 
 def open_data(
@@ -63,7 +72,7 @@ def open_data(
     layout: str = "auto",
     dev_rule: str = "scan",
     caption_vectors: str | bool | None = None,
-    split_seed: int = 0,
+    split_seed: int | None = 0,
     skip_missing: bool = False,
     announce: bool = True,
 ) -> DataSource:
@@ -78,7 +87,7 @@ def open_data(
             not), "full" all. A pair table's dev split is always taken whole.
         caption_vectors: precomp: the suffix of `{split}_{suffix}.npy`; table: True or a file name. A table
             without captions uses its vectors unasked.
-        split_seed: draws the split of a pair table without a split column.
+        split_seed: draws the split of a pair table without a split column; None: all of it is train.
         skip_missing: leave out the rows of a pair table whose image is not there, in place of refusing the table.
         announce: say so when a split is drawn or rows are left out; not where the same was announced before.
 

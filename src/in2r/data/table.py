@@ -47,7 +47,7 @@ class TableSource:
         *,
         dev_rule: str = "scan",
         caption_vectors: str | bool | None = None,
-        split_seed: int = 0,
+        split_seed: int | None = 0,
         skip_missing: bool = False,
         announce: bool = True,
     ) -> None:
@@ -188,7 +188,7 @@ class TableSource:
         self._vector_file = self._choose_vectors(caption_vectors)
         return rows
 
-    def _match_rows(self, rows: Rows, split_seed: int, skip_missing: bool) -> None:
+    def _match_rows(self, rows: Rows, split_seed: int | None, skip_missing: bool) -> None:
         """Find the image, the vector and the split of each row; a row that is left out has the split -1."""
         faults = Faults()
         with faults.gather():
@@ -247,7 +247,9 @@ class TableSource:
         faults.settle()
         return np.array([number_of[name.casefold()] for name in given], dtype=np.int64)
 
-    def _draw_split(self, seed: int) -> NDArray[np.int64]:
+    def _draw_split(self, seed: int | None) -> NDArray[np.int64]:
+        if seed is None:
+            return np.full(len(self._image_rows), SPLITS.index("train"))
         images = self._images()
         if len(images) < len(SPLITS):
             raise InputError(f"{self._layout.table}: {len(images)} images; a split can be drawn from 3 or more")

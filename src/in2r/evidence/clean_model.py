@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid, softplus
 
+from in2r.evidence.changed_share import log_odds_of
 from in2r.evidence.vectors import check_weights
 
 KNOTS = 8
@@ -53,6 +54,10 @@ class CleanModel:
         """Return log P / (1 - P), (P,) float64, of evidence (P, J)."""
         parts = [self.contributions(part).sum(dim=1) for part in torch.split(evidence, ROWS)]
         return self.offset + torch.cat(parts)
+
+    def log_ratio(self, evidence: Tensor) -> Tensor:
+        """Return log f₊ / f₋, (P,) float64: the log-odds if as many pairs matched as not."""
+        return self.log_odds(evidence) - log_odds_of(self.share)
 
 
 def _curve(knots: Tensor, evidence: Tensor) -> Tensor:
@@ -105,7 +110,7 @@ def fit_clean_model(
     knots = _knots(torch.cat([a, b]))
     curves = [_from_median(knots, x).flatten(1) for x in (a, b)]
     theta = torch.full((curves[0].shape[1] + 2,), START, dtype=torch.float64, device=a.device)
-    theta[-2], theta[-1] = 0.0, 0.0 if share is None else _logit(1 - share)
+    theta[-2], theta[-1] = 0.0, 0.0 if share is None else log_odds_of(1 - share)
     theta.requires_grad_()
     count = len(a) + len(b)
 
@@ -174,8 +179,3 @@ def _knots(evidence: Tensor) -> Tensor:
         width = max(float(knots[-1] - knots[0]), 1e-6)
         found.append(knots + width * 1e-6 * torch.arange(KNOTS, device=knots.device))  # ties get a width
     return torch.stack(found)
-
-
-def _logit(share: float) -> float:
-    share = min(max(share, 1e-6), 1 - 1e-6)
-    return float(torch.logit(torch.tensor(share, dtype=torch.float64)))

@@ -7,7 +7,7 @@ Legend: n = images, f = width of an image vector, d = of a text vector, k = min(
 their means; w = weight of a pair, how far it is believed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -206,6 +206,35 @@ def linear_similarity(
     Returns:
         (P,) in [-1, 1], float32.
     """
+    return by_folds(
+        lambda of_fold, pairs, v, u: (v * u).sum(dim=1),
+        maps, fold_of_image, images, texts, image_of_pair, text_of_pair, block_bytes,
+    )  # fmt: skip
+
+
+@torch.no_grad()
+def by_folds(
+    judge: Callable[[LinearMaps, Tensor, Tensor, Tensor], Tensor],
+    maps: Sequence[LinearMaps],
+    fold_of_image: Tensor,
+    images: Tensor,
+    texts: Tensor,
+    image_of_pair: Tensor,
+    text_of_pair: Tensor,
+    block_bytes: int = BLOCK_BYTES,
+) -> Tensor:
+    """Return what `judge` says of each pair, (P,) float32, by the maps of the image's fold.
+
+    Args:
+        judge: is given a fold's maps, the numbers (p,) of some pairs, their images and texts (p, k), of unit norm.
+        maps: of each fold, as `fit_linear_maps` returns them.
+        fold_of_image: (n,) int64; -1: an image of no fold, of which all maps judge, and the mean counts.
+        images: (n, f).
+        texts: (N, d).
+        image_of_pair: (P,) int64 in [0, n), any pairs.
+        text_of_pair: (P,) int64 in [0, N).
+        block_bytes: memory beside inputs and result, unless one pair needs more.
+    """
     check_index("fold_of_image", fold_of_image, len(images))
     check_index("image_of_pair", image_of_pair, len(image_of_pair), len(images))
     check_index("text_of_pair", text_of_pair, len(image_of_pair), len(texts))
@@ -218,5 +247,5 @@ def linear_similarity(
             pairs = judged[rows]
             v = of_fold.embed_images(images[image_of_pair[pairs]])
             u = of_fold.embed_texts(texts[text_of_pair[pairs]])
-            result[pairs] += (v * u).sum(dim=1)
+            result[pairs] += judge(of_fold, pairs, v, u)
     return torch.where(fold < 0, result / len(maps), result)

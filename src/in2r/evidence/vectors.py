@@ -43,12 +43,12 @@ class Centred:
 
     Attributes:
         values: (N, d), as given.
-        mean: (d,).
+        mean: (d,), of these or of other vectors.
     """
 
-    def __init__(self, values: Tensor) -> None:
+    def __init__(self, values: Tensor, about: Tensor | None = None) -> None:
         self.values = values
-        self.mean = values.mean(dim=0, dtype=torch.float32)
+        self.mean = (values if about is None else about).mean(dim=0, dtype=torch.float32)
 
     def __getitem__(self, rows: Tensor | slice) -> Tensor:
         """Return some rows, (rows, d) float32; one that is the mean stays zero."""

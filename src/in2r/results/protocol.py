@@ -25,6 +25,7 @@ def protocol(folder: RunFolder, setup: Setup, best: Best) -> dict[str, Any]:
             "same_as_in_training": not changed_splits(trained_on, now),
             "encoder": setup.source.encoder(),
             "layout": config.data.layout,
+            "left_out": now["splits"]["train"].get("left_out"),
             "dev_rule": config.data.dev_rule,
             "captions_as": setup.inputs.text,
             "caption_vectors": config.data.caption_vectors,

@@ -42,6 +42,7 @@ class RunFolder:
         self.log_file = self.path / "log.jsonl"
         self.vocabulary_file = self.path / "vocabulary.json"
         self.noise_file = self.path / "noise_index.npy"
+        self.left_out_file = self.path / "left_out.txt"
         self.checkpoints = self.path / "checkpoints"
         self.best_file = self.path / "best.safetensors"
         self.model = self.path / "model"
@@ -60,7 +61,8 @@ class RunFolder:
         """Return what lies in the folder, without the files of a start that was killed before the run existed."""
         names = sorted(entry.name for entry in self.path.iterdir()) if self.path.is_dir() else []
         noise_record = sidecar_path(self.noise_file)
-        own = ("lock", *(file.name for file in (self.info_file, self.vocabulary_file, self.noise_file, noise_record)))
+        copies = (self.vocabulary_file, self.noise_file, noise_record, self.left_out_file)
+        own = ("lock", *(file.name for file in (self.info_file, *copies)))
         started = own if "lock" in names else ()
         return [name for name in names if name not in started and not is_temporary(name)]
 

@@ -34,6 +34,9 @@ class DataConfig:
     skip_missing: bool = key(
         False, "leave out the rows of a pair table whose image is not there; false: refuse the table"
     )
+    leave_out: str | None = key(
+        None, "file of row numbers, such as an audit's drop.txt: these rows are not trained on", decides="place"
+    )
     vocabulary: str | None = key(
         None, "vocabulary file (JSON); null = built from the training captions", decides="place"
     )
@@ -230,6 +233,8 @@ def _noise_fault(config: RunConfig) -> str:
     noise = config.noise
     if noise.hide_original and (noise.index is None or not find_method(config.method.name).looks_up):
         return "`noise.hide_original` needs a `noise.index` and a method that looks pairs up, such as in2r"
+    if noise.index is not None and config.data.leave_out is not None:
+        return "`data.leave_out` does not go with a `noise.index`, which is of all training pairs"
     if noise.index is not None:
         return ""
     if noise.oracle:

@@ -13,9 +13,11 @@ from in2r.config import to_dict, with_values
 from in2r.data.encoder_record import other_encoders
 from in2r.data.fingerprint import changed_splits
 from in2r.data.noise import save_index
+from in2r.data.rows import read_text
 from in2r.data.text.vocabulary import Vocabulary
 from in2r.device import device_name, hold_freed_memory, resolve_device, use_threads
 from in2r.errors import InputError, command_line
+from in2r.files import write_text
 from in2r.methods import Method
 from in2r.methods.registry import absolute_name, method_file
 from in2r.runs.folder import RunFolder
@@ -74,6 +76,8 @@ def start_run(
             setup.vocabulary.save(folder.vocabulary_file)
         if setup.noise is not None:  # the run must outlive the file that it was given
             save_index(folder.noise_file, setup.noise)
+        if config.data.leave_out is not None:
+            write_text(folder.left_out_file, read_text(Path(config.data.leave_out)))
         trainer = Trainer(folder, setup, display or Silent())
         plan = make_plan(trainer)
         folder.write_info(_describe(setup, trainer, plan))
@@ -184,6 +188,8 @@ def reopen(folder: RunFolder, *, device: str | None = None, force: bool = False)
             start of the run.
     """
     config, info = folder.config(), folder.info()
+    if config.data.leave_out is not None:  # the run's own copy
+        config = with_values(config, {"data.leave_out": str(folder.left_out_file)})
     vocabulary = None if info["vocabulary"] is None else _own_vocabulary(folder, info["vocabulary"])
     noise_file = None if info["noise"] is None else _own_noise(folder, info["noise"])
     setup = open_setup(config, resolve_device(device or config.train.device), vocabulary, noise_file, first=False)

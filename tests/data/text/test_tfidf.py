@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from in2r.data.text.tfidf import tfidf_vectors
+from in2r.data.text.tfidf import Tfidf, tfidf_vectors
 from in2r.data.text.vocabulary import PackedTokens, Vocabulary
 
 CAPTIONS = [[4, 5, 6], [4, 5, 7], [8, 9], [8, 9, 9], [], [5, 6, 4]]
@@ -44,3 +44,27 @@ def test_few_words_and_one_caption() -> None:
     assert tfidf_vectors(packed([[4], [4]]), 8).shape == (2, 1)
     assert len(tfidf_vectors(packed([[4, 5]]), 8)) == 1
     assert torch.equal(tfidf_vectors(packed([[], []]), 8), torch.zeros(2, 1))
+
+
+TEXTS = ["a red dog", "a red cat", "two birds", "two birds birds", "", "red dog a"]
+
+
+def fitted(dim: int) -> Tfidf:
+    return Tfidf.fit(TEXTS, Vocabulary.build(TEXTS, min_count=1), dim)
+
+
+def test_further_captions_get_the_vectors_of_those_that_were_fitted() -> None:
+    found = fitted(5).vectors(TEXTS)
+    texts = [text or "!" for text in TEXTS]
+    theirs = TfidfVectorizer(token_pattern=r"\w+").fit_transform(texts).toarray()
+    torch.testing.assert_close(found @ found.T, torch.from_numpy(theirs @ theirs.T).float(), rtol=0, atol=1e-5)
+    for number, text in enumerate(TEXTS):
+        torch.testing.assert_close(fitted(5).vectors([text])[0], found[number])
+    assert torch.equal(fitted(2).vectors(["Red a DOG"]), fitted(2).vectors(["a red dog"]))
+
+
+def test_a_caption_without_a_known_word_is_zero() -> None:
+    found = fitted(2)
+    assert torch.equal(found.vectors(["green frogs", ""]), torch.zeros(2, 2))
+    assert found.weights.shape == (len(found.vocabulary),)
+    assert found.directions.shape == (len(found.vocabulary), 2)
