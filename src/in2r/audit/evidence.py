@@ -183,13 +183,19 @@ class EvidenceBase:
         ]
         return torch.stack(columns, dim=1)
 
-    def neighbors(self, image: int, trust: Tensor, count: int) -> list[int]:
-        """Return the pairs nearest to an image that are believed, one an image, the nearest first."""
-        found: dict[int, int] = {}
-        for pair in self.references[self._near_image[image]].tolist():
-            if trust[pair] > self.config.cut and self._group_of_pair[pair] != self.data.group_of_image[image]:
-                found.setdefault(int(self._group_of_pair[pair]), pair)
-        return list(found.values())[:count]
+    def neighbors(self, images: Tensor, trust: Tensor, count: int) -> list[list[int]]:
+        """Return for each image, (P,) int64, the `count` nearest believed pairs, one an image, nearest first."""
+        pairs = self.references[self._near_image[images]]
+        groups = self._group_of_pair[pairs]
+        asked = (trust[pairs] > self.config.cut) & (groups != self.data.group_of_image[images, None])
+        found = []
+        for row, group, known in zip(pairs.tolist(), groups.tolist(), asked.tolist(), strict=True):
+            first: dict[int, int] = {}
+            for pair, own, believed in zip(row, group, known, strict=True):
+                if believed:
+                    first.setdefault(own, pair)
+            found.append(list(first.values())[:count])
+        return found
 
 
 def _table(group_of_pair: Tensor, groups: int, config: AuditConfig) -> Tensor:

@@ -1,5 +1,7 @@
 """The report's page, filled from an audit."""
 
+from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +25,8 @@ from in2r.seeds import numpy_generator
 
 MOST_GROUPS = 50
 """groups of duplicates on the page"""
+MOST_COPIES = 10
+"""pairs of a group on the page"""
 MOST_OWN = 8
 """of the user's columns on a card"""
 HOW = (
@@ -48,7 +52,9 @@ def make_page(audit: Audit, source_column: str | None = None) -> ReportPage:
     chosen = choose_rows(
         found.score, audit.config.cut if found.told else 0.0, numpy_generator(audit.config.seed, "sample")
     )
-    cards = _Cards(audit, source_column)
+    copies = _copies(audit)
+    shown = dict.fromkeys(chain(chosen.worst, chosen.borderline, chosen.sample, *copies))
+    cards = _Cards(audit, source_column, list(shown))
     low, high = audit.judgement.interval
     share = audit.judgement.share
     return ReportPage(
@@ -66,22 +72,22 @@ def make_page(audit: Audit, source_column: str | None = None) -> ReportPage:
         worst=[cards.of(row) for row in chosen.worst],
         borderline=[cards.of(row) for row in chosen.borderline],
         sample=[cards.of(row) for row in chosen.sample],
-        duplicates=_duplicates(audit, cards),
+        duplicates=[DuplicateGroup("same image, same caption", [cards.of(row) for row in rows]) for rows in copies],
     )
 
 
 class _Cards:
-    """Makes the card of a row."""
+    """Makes the card of each of some rows."""
 
-    def __init__(self, audit: Audit, source_column: str | None) -> None:
+    def __init__(self, audit: Audit, source_column: str | None, rows: Sequence[int]) -> None:
         self._audit, self._source = audit, source_column
-        self._witnesses = Witnesses(audit)
+        self._witnesses = dict(zip(rows, Witnesses(audit).of(rows), strict=True))
         table = audit.pairs.table
         taken = {source_column, *((table.image, table.caption) if table is not None else ("image", "caption"))}
         self._own = [name for name in audit.pairs.columns if name not in taken][:MOST_OWN]
 
     def of(self, row: int) -> ReportPair:
-        pairs, found = self._audit.pairs, self._audit.verdicts
+        pairs, found, witness = self._audit.pairs, self._audit.verdicts, self._witnesses[row]
         verdict = str(found.names[row])
         return ReportPair(
             row=row,
@@ -95,9 +101,10 @@ class _Cards:
             source=pairs.columns[self._source][row] if self._source is not None else None,
             own={name: pairs.columns[name][row] for name in self._own if pairs.columns[name][row]},
             neighbors=[
-                Neighbor(image, caption, pairs.files.get(image)) for _, image, caption in self._witnesses.neighbors(row)
+                Neighbor(pairs.images[near], pairs.captions[near], pairs.files.get(pairs.images[near]))
+                for near in witness.neighbors
             ],
-            suggestion=self._witnesses.suggestion(row) if verdict in FLAGGED else None,
+            suggestion=witness.suggestion if verdict in FLAGGED else None,
         )
 
 
@@ -120,11 +127,11 @@ def _sources(audit: Audit, column: str | None) -> list[SourceRow]:
     return sorted(found, key=lambda row: -row.suspects)
 
 
-def _duplicates(audit: Audit, cards: _Cards) -> list[DuplicateGroup]:
-    """Return groups of pairs with copies of one image and the same words, the largest first."""
+def _copies(audit: Audit) -> list[list[int]]:
+    """Return groups of rows with copies of one image and the same words, the largest first, some rows of each."""
     vectors, groups = audit.pairs.vectors, dict[tuple[int, int], list[int]]()
     image = vectors.group_of_image[vectors.image_of_pair].tolist()
     for pair, key in enumerate(zip(image, audit.pairs.same_caption.tolist(), strict=True)):
         groups.setdefault(key, []).append(int(audit.pairs.judged[pair]))
     copies = sorted((rows for rows in groups.values() if len(rows) > 1), key=len, reverse=True)[:MOST_GROUPS]
-    return [DuplicateGroup("same image, same caption", [cards.of(row) for row in rows[:10]]) for rows in copies]
+    return [rows[:MOST_COPIES] for rows in copies]

@@ -1,52 +1,72 @@
-"""What can be shown beside a doubted pair: the nearest trusted images, and a caption of the data that fits better."""
+"""What can be shown beside doubted pairs: the nearest trusted images, and a caption of the data that fits better."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import torch
 
 from in2r.audit.result import Audit
+from in2r.evidence.vectors import BLOCK_BYTES, blocks
 
 NEIGHBORS = 3
 """trusted images shown beside a pair"""
 
 
+@dataclass(frozen=True)
+class Witness:
+    """What speaks against a row.
+
+    Attributes:
+        neighbors: rows of the nearest trusted images, the nearest first.
+        suggestion: the caption that fits the image best; None where there is none.
+    """
+
+    neighbors: Sequence[int] = ()
+    suggestion: str | None = None
+
+
 class Witnesses:
-    """Looks up what speaks against a row of an audited table."""
+    """Looks up what speaks against rows of an audited table."""
 
-    def __init__(self, audit: Audit) -> None:
-        self._audit = audit
+    def __init__(self, audit: Audit, block_bytes: int = BLOCK_BYTES) -> None:
+        self._audit, self._block_bytes = audit, block_bytes
         self._pair_of_row = {row: pair for pair, row in enumerate(audit.pairs.judged.tolist())}
-        self._trust = audit.judgement.score
         self._words = torch.from_numpy(audit.pairs.same_caption)
-        self._words_of_reference = self._words[audit.base.references]
-        self._embedded: dict[int, torch.Tensor] = {}
 
-    def neighbors(self, row: int) -> list[tuple[int, str, str]]:
-        """Return (row, image, caption) of the nearest trusted images; none for a row that was not judged."""
-        pair = self._pair_of_row.get(row)
-        if pair is None:
-            return []
-        image = int(self._audit.pairs.vectors.image_of_pair[pair])
-        rows = [
-            int(self._audit.pairs.judged[near]) for near in self._audit.base.neighbors(image, self._trust, NEIGHBORS)
-        ]
-        return [(other, self._audit.pairs.images[other], self._audit.pairs.captions[other]) for other in rows]
+    def of(self, rows: Sequence[int]) -> list[Witness]:
+        """Return what speaks against each of the rows; nothing against a row that was not judged.
 
-    def suggestion(self, row: int) -> str | None:
-        """Return the caption of the data set that fits the row's image best by the linear maps; None if not judged.
+        A suggestion is the caption that fits best by the linear maps, of other words than the row's own. Captions of
+        trusted pairs and of suspects are looked at: a caption that has moved may be found again.
 
-        Captions of trusted pairs and of suspects are looked at: a caption that has moved may be found again.
+        Args:
+            rows: of the table, from 0, in any order.
         """
-        pair = self._pair_of_row.get(row)
-        if pair is None:
-            return None
+        judged, captions = self._audit.pairs.judged, self._audit.pairs.captions
+        pairs = torch.tensor([self._pair_of_row[row] for row in rows if row in self._pair_of_row], dtype=torch.int64)
+        images = self._audit.pairs.vectors.image_of_pair[pairs]
+        near = self._audit.base.neighbors(images, self._audit.judgement.score, NEIGHBORS)
+        best = {pair: captions[judged[other]] or None for pair, other in self._suggestions(pairs)}
+        found = {
+            int(judged[pair]): Witness(judged[own].tolist(), best.get(pair))
+            for pair, own in zip(pairs.tolist(), near, strict=True)
+        }
+        return [found.get(row, Witness()) for row in rows]
+
+    def _suggestions(self, pairs: torch.Tensor) -> Iterator[tuple[int, int]]:
+        """Yield (pair, the pair whose caption fits its image best), block by block."""
         data, base = self._audit.pairs.vectors, self._audit.base
-        image = int(data.image_of_pair[pair])
-        fold = int(base.fold_of_image[image])
-        maps = self._audit.judgement.maps[fold]
-        if fold not in self._embedded:
-            self._embedded[fold] = maps.embed_texts(data.texts[base.references])
-        similarity = self._embedded[fold] @ maps.embed_images(data.images[image : image + 1])[0]
-        similarity[self._words_of_reference == self._words[pair]] = -torch.inf  # its own words are no suggestion
-        place = int(similarity.argmax())
-        if similarity[place].isinf():
-            return None
-        return self._audit.pairs.captions[int(self._audit.pairs.judged[int(base.references[place])])] or None
+        fold_of_pair = base.fold_of_image[data.image_of_pair[pairs]]
+        words = self._words[base.references]
+        for fold, maps in enumerate(self._audit.judgement.maps):
+            own = pairs[fold_of_pair == fold]
+            if not len(own):
+                continue
+            texts = maps.embed_texts(data.texts[base.references]).T
+            for block in blocks(len(own), 5 * len(words), self._block_bytes):  # a float32 and a bool for each reference
+                some = own[block]
+                alike = maps.embed_images(data.images[data.image_of_pair[some]]) @ texts
+                alike.masked_fill_(words == self._words[some, None], -torch.inf)  # its own words are no suggestion
+                value, place = alike.max(dim=1)
+                known = value > -torch.inf
+                yield from zip(some[known].tolist(), base.references[place[known]].tolist(), strict=True)
