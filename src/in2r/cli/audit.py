@@ -9,11 +9,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from in2r.cli.features import ENCODERS, add_options, make
 from in2r.cli.paths import path_argument
-from in2r.errors import InputError
+from in2r.errors import InputError, command_line
 
 if TYPE_CHECKING:
     from in2r.audit.result import Audit
+    from in2r.audit.settings import AuditConfig
     from in2r.report import Decisions
 
 EXAMPLES = """\
@@ -21,12 +23,16 @@ examples:
   in2r audit mydata --out audit
   in2r audit mydata --out audit --source shop --cut 0.3
   in2r audit mydata --out audit --decisions decisions.json
+  in2r audit photos table.csv --out audit \\
+      --encoder transformers:openai/clip-vit-base-patch32
+                        photos and a table: features are made into audit/data
+  in2r audit photos --out audit --encoder onnx:model.onnx
+                        no table: photo.txt beside photo.jpg, or tars
 
-mydata is a data folder: `in2r features photos table.csv ...` makes one of
-photos and a table. Nothing is trained. AUDIT gets report.html to look at,
-pairs.csv (every row of your table with score and verdict), cleaned.* (your
-table without the rows to drop), keep.txt, drop.txt, weights.csv,
-evidence.jsonl and summary.json.
+Nothing is trained. AUDIT gets report.html to look at, pairs.csv (every row of
+your table with score and verdict), cleaned.* (your table without the rows to
+drop), keep.txt, drop.txt, weights.csv, evidence.jsonl and summary.json. After
+^C while features are made, the same command continues.
 """
 
 
@@ -34,11 +40,18 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     """Add the verb."""
     parser = subparsers.add_parser(
         "audit",
-        help="list the wrong pairs of a data folder, without training",
+        help="list the wrong pairs of a data folder or of photos, without training",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("data", type=path_argument, metavar="DATA", help="the data folder")
+    parser.add_argument(
+        "data", type=path_argument, metavar="DATA",
+        help="the data folder; with --encoder, photos as `in2r features` takes them",
+    )  # fmt: skip
+    parser.add_argument(
+        "table", type=path_argument, nargs="?", metavar="TABLE",
+        help="the table of captions of photos; without it, name.txt beside name.jpg",
+    )  # fmt: skip
     parser.add_argument("--out", type=path_argument, required=True, metavar="AUDIT", help="the folder to write")
     parser.add_argument("--top", type=int, default=10, metavar="N", help="worst pairs to print; default: 10")
     parser.add_argument("--source", metavar="COLUMN", help="count suspects by a column of your table, such as shop")
@@ -61,6 +74,9 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     parser.add_argument(
         "--bom", action="store_true", help="start pairs.csv with a mark by which spreadsheets read UTF-8"
     )
+    photos = parser.add_argument_group("photos in place of a data folder", "Features are made first, into AUDIT/data.")
+    photos.add_argument("--encoder", metavar="KIND:NAME", help=ENCODERS)
+    add_options(photos)
     parser.set_defaults(run=run)
 
 
@@ -74,8 +90,10 @@ def run(args: argparse.Namespace) -> int:
     if args.top < 0:
         raise InputError(f"--top must be at least 0, got {args.top}")
     require_no_data(out)
+    config = _config(args)
+    data = _data(args, console)
     with console.status("reading the data") as status:
-        audit = _audit(args, status.update)
+        audit = _audit(args, data, config, status.update)
         decisions = None
         if args.decisions is not None:
             decisions = read_decisions(args.decisions, audit=audit.identity, pairs=len(audit.pairs.images))
@@ -89,23 +107,60 @@ def run(args: argparse.Namespace) -> int:
         console.print(_worst(audit, args.top))
     if decisions is not None:
         _say_decisions(console, audit, decisions)
+    if data != args.data:
+        again = command_line("in2r", "audit", data, "--out", out)
+        console.print(f"again, by other settings: {again}", markup=False, highlight=False, soft_wrap=True)
     console.print(f"look at: {out / 'report.html'}", markup=False, highlight=False, soft_wrap=True)
     console.print(f"every row: {out / 'pairs.csv'}", markup=False, highlight=False, soft_wrap=True)
     return 0
 
 
-def _audit(args: argparse.Namespace, on_step: Callable[[str], None]) -> "Audit":
-    from in2r.audit.pairs import read_pairs
-    from in2r.audit.result import audit_pairs
+def _config(args: argparse.Namespace) -> "AuditConfig":
     from in2r.audit.settings import AuditConfig
     from in2r.config import fill
 
     values: dict[str, Any] = {"seed": args.seed}
     if args.cut is not None:
         values |= {"cut": args.cut, "sure": min(AuditConfig().sure, max(args.cut, 0.0))}
-    config = fill(AuditConfig, values)
+    return fill(AuditConfig, values)
+
+
+OF_PHOTOS = ("text_encoder", "image_column", "caption_column", "split_column", "encoding", "max_pixels")
+"""options that say nothing of a data folder"""
+
+
+def _data(args: argparse.Namespace, console: Console) -> Path:
+    """Return the data folder; of photos, it is made."""
+    from in2r.data.sources import LAYOUTS, holds_data
+    from in2r.extract.unfinished import Unfinished
+
+    data: Path = args.data
+    if args.encoder is not None:
+        made: Path = args.out / "data"
+        if holds_data(made) and not Unfinished(made).path.is_dir():
+            again = command_line("in2r", "audit", made, "--out", args.out)
+            raise InputError(f"{made}: holds features already; `{again}` audits them; to make new ones, remove {made}")
+        make(args, console, data, args.table, made)
+        return made
+    model = f"the model by --encoder KIND:NAME: {ENCODERS}; such as --encoder transformers:openai/clip-vit-base-patch32"
+    if args.table is not None:
+        raise InputError(f"{args.table}: a table goes with photos, of which features are made first; name {model}")
+    if data.is_dir() and not holds_data(data):
+        raise InputError(
+            f"{data}: no data folder; expected {LAYOUTS}; of photos, features are made first; name {model}"
+        )
+    for name in OF_PHOTOS:
+        if getattr(args, name) is not None:
+            raise InputError(f"--{name.replace('_', '-')} goes with photos; give --encoder too, or leave it out")
+    return data
+
+
+def _audit(args: argparse.Namespace, data: Path, config: "AuditConfig", on_step: Callable[[str], None]) -> "Audit":
+    from in2r.audit.pairs import read_pairs
+    from in2r.audit.result import audit_pairs
+
     pairs = read_pairs(
-        args.data,
+        data,
         text_dim=config.text_dim,
         caption_vectors=args.caption_vectors,
         layout=args.layout,
