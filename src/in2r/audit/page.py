@@ -10,6 +10,7 @@ from in2r.audit.result import Audit
 from in2r.audit.verdicts import counts
 from in2r.audit.witnesses import Witnesses
 from in2r.report import (
+    ChosenRows,
     DuplicateGroup,
     Neighbor,
     NoiseRate,
@@ -46,12 +47,15 @@ def write_page(path: Path, audit: Audit, source_column: str | None = None) -> No
     write_report(path, make_page(audit, source_column))
 
 
+def shown_rows(audit: Audit) -> ChosenRows:
+    """Return the rows that the page shows; the sample is the same whatever the cut."""
+    cut = audit.config.cut if audit.verdicts.told else 0.0
+    return choose_rows(audit.verdicts.score, cut, numpy_generator(audit.config.seed, "sample"))
+
+
 def make_page(audit: Audit, source_column: str | None = None) -> ReportPage:
     """Fill the page: the worst pairs, those near the cut, a random sample, duplicates."""
-    pairs, found = audit.pairs, audit.verdicts
-    chosen = choose_rows(
-        found.score, audit.config.cut if found.told else 0.0, numpy_generator(audit.config.seed, "sample")
-    )
+    pairs, found, chosen = audit.pairs, audit.verdicts, shown_rows(audit)
     copies = _copies(audit)
     shown = dict.fromkeys(chain(chosen.worst, chosen.borderline, chosen.sample, *copies))
     cards = _Cards(audit, source_column, list(shown))
@@ -64,7 +68,7 @@ def make_page(audit: Audit, source_column: str | None = None) -> ReportPage:
         verdicts=counts(found),
         cut=audit.config.cut if found.told else 0.0,
         histogram=score_histogram(found.score),
-        method=" ".join([*audit.doubts(), HOW.format(rows=len(pairs.judged), kinds=len(audit.base.names))]),
+        method=_method(audit),
         components=audit.components(),
         noise=NoiseRate(1 - share, 1 - high, 1 - low) if found.told else None,
         source_column=source_column or "source",
@@ -74,6 +78,13 @@ def make_page(audit: Audit, source_column: str | None = None) -> ReportPage:
         sample=[cards.of(row) for row in chosen.sample],
         duplicates=[DuplicateGroup("same image, same caption", [cards.of(row) for row in rows]) for rows in copies],
     )
+
+
+def _method(audit: Audit) -> str:
+    said = [*audit.doubts(), HOW.format(rows=len(audit.pairs.judged), kinds=len(audit.base.names))]
+    if audit.by_hand is not None:
+        said.append(f"The cut was fitted to {audit.by_hand['decisions']:,} decisions by hand.")
+    return " ".join(said)
 
 
 class _Cards:

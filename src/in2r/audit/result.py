@@ -26,6 +26,7 @@ class Audit:
         base: the data set as witness.
         judgement: of the pairs that could be judged.
         verdicts: of every row.
+        by_hand: how decisions by hand have moved the cut (`MovedCut`); None where they have not.
     """
 
     pairs: AuditPairs
@@ -33,6 +34,7 @@ class Audit:
     base: EvidenceBase
     judgement: Judgement
     verdicts: Verdicts
+    by_hand: Mapping[str, Any] | None = None
 
     @property
     def identity(self) -> str:
@@ -57,6 +59,7 @@ class Audit:
             "verdicts": counts(self.verdicts),
             "kept": int(self.verdicts.kept.sum()),
             "cut": self.config.cut if self.verdicts.told else None,
+            "by_hand": self.by_hand,
             "doubts": self.doubts(),
             "noise_rate": 1 - found.share if self.verdicts.told else None,
             "noise_rate_interval": [1 - high, 1 - low] if self.verdicts.told else None,

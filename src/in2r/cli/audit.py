@@ -55,12 +55,14 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     parser.add_argument("--out", type=path_argument, required=True, metavar="AUDIT", help="the folder to write")
     parser.add_argument("--top", type=int, default=10, metavar="N", help="worst pairs to print; default: 10")
     parser.add_argument("--source", metavar="COLUMN", help="count suspects by a column of your table, such as shop")
-    parser.add_argument("--cut", type=float, metavar="SCORE", help="a pair below it is a suspect; default: 0.5")
+    parser.add_argument(
+        "--cut", type=float, metavar="SCORE", help="a pair below it is a suspect; default: by decisions, else 0.5"
+    )
     parser.add_argument(
         "--decisions",
         type=path_argument,
         metavar="FILE",
-        help="decisions.json exported from report.html: what they say",
+        help="decisions.json exported from report.html: what they say, and the cut by them",
     )
     parser.add_argument("--images", type=path_argument, metavar="FOLDER", help="pictures for the report, by image id")
     parser.add_argument(
@@ -82,8 +84,9 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 def run(args: argparse.Namespace) -> int:
     """Judge every pair, write the folder, print the key figures and the worst pairs."""
+    from in2r.audit.by_hand import move_cut
     from in2r.audit.folder import require_no_data, write_audit
-    from in2r.audit.page import write_page
+    from in2r.audit.page import shown_rows, write_page
     from in2r.report import read_decisions
 
     console, out = Console(), Path(args.out)
@@ -94,9 +97,16 @@ def run(args: argparse.Namespace) -> int:
     data = _data(args, console)
     with console.status("reading the data") as status:
         audit = _audit(args, data, config, status.update)
-        decisions = None
+        decisions, given = None, audit
         if args.decisions is not None:
-            decisions = read_decisions(args.decisions, audit=audit.identity, pairs=len(audit.pairs.images))
+            decisions = read_decisions(
+                args.decisions,
+                audit=audit.identity,
+                pairs=len(audit.pairs.images),
+                sample=shown_rows(audit).sample,
+            )
+            if args.cut is None:
+                audit = move_cut(audit, decisions) or audit
         status.update("writing")
         write_audit(out, audit, bom=args.bom)
         write_page(out / "report.html", audit, args.source)
@@ -106,7 +116,8 @@ def run(args: argparse.Namespace) -> int:
     if args.top and audit.verdicts.told:
         console.print(_worst(audit, args.top))
     if decisions is not None:
-        _say_decisions(console, audit, decisions)
+        _say_decisions(console, given, decisions)
+        _say_cut(console, args, audit)
     if data != args.data:
         again = command_line("in2r", "audit", data, "--out", out)
         console.print(f"again, by other settings: {again}", markup=False, highlight=False, soft_wrap=True)
@@ -223,3 +234,17 @@ def _say_decisions(console: Console, audit: "Audit", decisions: "Decisions") -> 
             counted = f"{share.wrong} of {share.wrong + share.right} are wrong"
             line = f"by hand, {name}: {counted} ({100 * share.share:.0f} %; 95 %: {low} to {high})"
             console.print(line, highlight=False, soft_wrap=True)
+
+
+def _say_cut(console: Console, args: argparse.Namespace, audit: "Audit") -> None:
+    """Print how the decisions have moved the cut, or why they have not."""
+    moved = audit.by_hand
+    if moved is not None:
+        more = moved["more_suspects"]
+        change = f"{more:,} rows more are suspects" if more >= 0 else f"{-more:,} rows are no suspects any more"
+        line = f"by hand, cut: {moved['cut']:.4g} in place of {moved['cut_before']:.4g}; {change}"
+    elif args.cut is not None:
+        line = f"by hand, cut: {audit.config.cut:.4g} as --cut says; without it, the decisions would move the cut"
+    else:
+        line = "by hand, cut: it stays; it moves when right and wrong pairs with scores are decided"
+    console.print(line, highlight=False, soft_wrap=True)

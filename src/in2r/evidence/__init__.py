@@ -4,6 +4,7 @@ from in2r.evidence.clean_model import CleanModel, fit_clean_model, share_of_matc
 from in2r.evidence.linear import LinearMaps, fit_linear_maps, linear_similarity
 from in2r.evidence.posterior import whole_set_log_posterior
 from in2r.evidence.raw import has_other_captions, neighbor_evidence, own_caption_evidence
+from in2r.evidence.recalibrated import Recalibration, recalibrate
 from in2r.evidence.references import agreement, closeness, cosines_with, nearest_references
 from in2r.evidence.rematch import best_other_image
 from in2r.evidence.trust import ScoreMixture, anchored_posterior, matching_share, mixture_posterior, standardize
@@ -11,6 +12,7 @@ from in2r.evidence.trust import ScoreMixture, anchored_posterior, matching_share
 __all__ = [
     "CleanModel",
     "LinearMaps",
+    "Recalibration",
     "ScoreMixture",
     "agreement",
     "anchored_posterior",
@@ -26,6 +28,7 @@ __all__ = [
     "nearest_references",
     "neighbor_evidence",
     "own_caption_evidence",
+    "recalibrate",
     "share_of_matching",
     "standardize",
     "whole_set_log_posterior",
