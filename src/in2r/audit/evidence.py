@@ -106,7 +106,8 @@ class EvidenceBase:
         self._v, self._u = centred(data.images), centred(data.texts)
         count = len(data.image_of_pair)
         groups = int(data.group_of_image.max()) + 1
-        fold_of_group = torch.randperm(groups, generator=torch_generator(config.seed, "folds")) % config.folds
+        folds = max(2, min(config.folds, groups // 2))  # of two images or more, which can be mismatched with each other
+        fold_of_group = torch.randperm(groups, generator=torch_generator(config.seed, "folds")) % folds
         self.fold_of_image = fold_of_group[data.group_of_image]
         self._group_of_pair = data.group_of_image[data.image_of_pair]
         drawn = torch.randperm(count, generator=torch_generator(config.seed, "references"))[: config.references]
