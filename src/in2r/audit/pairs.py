@@ -16,6 +16,7 @@ from in2r.data.features import mean_regions, require_finite
 from in2r.data.noise import load_index
 from in2r.data.pairs import DataSource, PairSet
 from in2r.data.sources import open_data
+from in2r.data.table import TooFewToSplitError
 from in2r.data.text.tfidf import tfidf_vectors
 from in2r.data.text.tokenizer import tokenize
 from in2r.data.text.vocabulary import Vocabulary
@@ -26,6 +27,8 @@ from in2r.errors import InputError
 
 FEWEST = 50
 """pairs, below which nothing can be told from chance"""
+FEWEST_IMAGES = 10
+"""two in each of the usual five folds, which are mismatched with each other"""
 EMPTY = "empty caption"
 
 
@@ -83,8 +86,8 @@ def read_pairs(
         noise: a noise index file for the train split, whose pairs are then audited as it mismatches them.
 
     Raises:
-        InputError: the folder cannot be read, features are not finite, fewer than 50 pairs can be judged, or all of
-            them have one image.
+        InputError: the folder cannot be read, features are not finite, fewer than 50 pairs can be judged, or these
+            have fewer than 10 images that are no copies of each other.
     """
 
     def opened(vectors: str | bool | None) -> DataSource:
@@ -92,7 +95,11 @@ def read_pairs(
             path, layout=layout, dev_rule="full", caption_vectors=vectors, skip_missing=True, announce=False
         )
 
-    source = opened(caption_vectors)
+    try:
+        source = opened(caption_vectors)
+    except TooFewToSplitError as error:
+        require_images(error.images, f"{path}: ")
+        raise
     table = source.user_table()
     if caption_vectors is None and table is not None and source.unread_vectors() is not None:
         source = opened(True)
@@ -110,7 +117,7 @@ def read_pairs(
     require_pairs(len(order), f"{path}: ")
     vectors, same = _vectors(splits, text_dim)
     chosen = _chosen(vectors, order)
-    require_images(chosen, f"{path}: ")
+    require_images(len(torch.unique(chosen.group_of_image)), f"{path}: ")
     return AuditPairs(
         name=table.path.name if table is not None else Path(path).name,
         images=images,
@@ -133,11 +140,12 @@ def require_pairs(count: int, place: str = "") -> None:
         raise InputError(f"{place}{count} pairs can be judged; an audit needs {FEWEST} or more")
 
 
-def require_images(vectors: Vectors, place: str = "") -> None:
-    """Raise `InputError` unless two images are no copies of each other; `place` begins the message."""
-    if len(torch.unique(vectors.group_of_image)) < 2:
+def require_images(count: int, place: str = "") -> None:
+    """Raise `InputError` where too few images are no copies of each other; `place` begins the message."""
+    if count < FEWEST_IMAGES:
         raise InputError(
-            f"{place}all pairs that can be judged have one image, or copies of it; an audit compares images"
+            f"{place}pairs of {count} different image{'s' * (count != 1)} can be judged; an audit compares images and "
+            f"needs {FEWEST_IMAGES} or more"
         )
 
 
