@@ -5,6 +5,7 @@ from in2r.evidence.clean_model import CleanModel, fit_clean_model, share_of_matc
 from in2r.evidence.linear import LinearMaps, by_folds, fit_linear_maps, linear_similarity
 from in2r.evidence.posterior import whole_set_log_posterior
 from in2r.evidence.raw import has_other_captions, neighbor_evidence, own_caption_evidence
+from in2r.evidence.recalibrated import Recalibration, recalibrate
 from in2r.evidence.references import agreement, closeness, cosines_with, nearest_references
 from in2r.evidence.rematch import best_other_image
 from in2r.evidence.strangers import lead_over_strangers
@@ -13,6 +14,7 @@ from in2r.evidence.trust import ScoreMixture, anchored_posterior, matching_share
 __all__ = [
     "CleanModel",
     "LinearMaps",
+    "Recalibration",
     "ScoreMixture",
     "agreement",
     "anchored_posterior",
@@ -32,6 +34,7 @@ __all__ = [
     "nearest_references",
     "neighbor_evidence",
     "own_caption_evidence",
+    "recalibrate",
     "share_of_matching",
     "standardize",
     "whole_set_log_posterior",
