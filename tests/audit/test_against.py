@@ -110,20 +110,20 @@ def test_a_new_caption_of_an_old_image_is_judged_by_its_other_captions(auditor):
 
 def test_neighbours_and_suggestion_are_of_the_old_table(auditor):
     witnesses = Witnesses(auditor.judge(**arguments(NEW)).audit_)
-    for row in (0, 5):
-        near = witnesses.neighbors(row)
+    for found in witnesses.of([0, 5]):
+        near = found.neighbors
         assert near
         for other, image, caption in near:
             assert (image, caption) == (str(OLD["owner"][other]), OLD["captions"][other])
             assert auditor.scores_[other] > 0.5
-        assert witnesses.suggestion(row) in OLD["captions"]
+        assert found.suggestion in OLD["captions"]
 
 
 def test_own_words_are_no_suggestion(auditor):
     first = auditor.judge(NEW["features"][:1], ["no word of it is known"])
-    said = Witnesses(first.audit_).suggestion(0)
+    [said] = [found.suggestion for found in Witnesses(first.audit_).of([0])]
     again = auditor.judge(NEW["features"][:1], [said.upper()])
-    assert Witnesses(again.audit_).suggestion(0) not in (None, said)
+    assert Witnesses(again.audit_).of([0])[0].suggestion not in (None, said)
 
 
 def test_evidence_of_a_trained_run_is_not_known_of_new_pairs(auditor, kept):

@@ -48,6 +48,15 @@ def test_suspects_are_the_worst_first(fitted):
     assert (np.diff(fitted.scores_[found]) >= 0).all()
     assert fitted.suspects(3).tolist() == found[:3].tolist()
     assert fitted.suspects(0).tolist() == []
+    with pytest.raises(InputError, match=r"^top must be at least 0, got -1$"):
+        fitted.suspects(-1)
+
+
+def test_a_report_is_a_file(fitted, tmp_path):
+    assert fitted.report(tmp_path / "page.html").is_file()
+    said = f"{tmp_path}: is a folder; give the file to write, such as {tmp_path / 'report.html'}"
+    with pytest.raises(InputError, match=f"^{re.escape(said)}$"):
+        fitted.report(tmp_path)
 
 
 def test_regions_count_by_their_mean_and_settings_are_taken(made, fitted):
@@ -129,7 +138,12 @@ ERRORS = {
     "few with words": ([IMAGES, ["", *WORDS[:48], *[" "] * 11]], {},
         "48 pairs can be judged; an audit needs 50 or more"),
     "one image": ([IMAGES[:1], WORDS], {"image_of_caption": [0] * 60},
-        "the pairs that can be judged have 1 different image; an audit needs 4 or more"),
+        "pairs of 1 different image can be judged; an audit compares images and needs 10 or more"),
+    "copies": ([np.ones((60, 4)), WORDS], {},
+        "pairs of 1 different image can be judged; an audit compares images and needs 10 or more"),
+    "nine images": ([IMAGES[:9], WORDS], {"image_of_caption": np.arange(60) % 9},
+        "pairs of 9 different images can be judged; an audit compares images and needs 10 or more"),
+    "one text": ([IMAGES, "a dog"], {}, "captions: one text 'a dog'; expected a list of texts, one for each pair"),
     "no word twice": ([IMAGES, [f"w{row}" for row in range(60)]], {},
         "no word occurs twice in all captions; give captions as vectors"),
 }  # fmt: skip

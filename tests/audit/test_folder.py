@@ -10,7 +10,7 @@ import pytest
 
 from in2r.audit.auditor import Auditor
 from in2r.audit.folder import require_no_data, table_columns, write_audit
-from in2r.audit.witnesses import Witnesses
+from in2r.audit.witnesses import Witness, Witnesses
 from in2r.errors import InputError
 from planted_pairs import planted
 
@@ -89,32 +89,43 @@ def test_identity_is_that_of_table_and_seed(audit):
 
 
 def test_witnesses_of_every_row(audit):
-    witnesses = Witnesses(audit)
-    assert (witnesses.neighbors(3), witnesses.suggestion(3)) == ([], None)
+    rows = [79, 3, 0, 8, 9]
+    found = Witnesses(audit).of(rows)
+    assert found[1] == Witness()
     pairs, score = audit.pairs, audit.verdicts.score
-    for row in (0, 8, 9, 79):
-        found = witnesses.neighbors(row)
-        assert 0 < len(found) <= 3
-        assert len({image for _, image, _ in found} | {pairs.images[row]}) == len(found) + 1
-        for other, image, caption in found:
+    for row, one in zip(rows, found, strict=True):
+        if row == 3:
+            continue
+        assert 0 < len(one.neighbors) <= 3
+        images = {image for _, image, _ in one.neighbors}
+        assert len(images | {pairs.images[row]}) == len(one.neighbors) + 1
+        for other, image, caption in one.neighbors:
             assert (image, caption) == (pairs.images[other], pairs.captions[other])
             assert score[other] > 0.5
-        assert witnesses.suggestion(row) in set(pairs.captions) - {pairs.captions[row], ""}
+        assert one.suggestion in set(pairs.captions) - {pairs.captions[row], ""}
+    assert Witnesses(audit).of([]) == []
 
 
-def test_a_suggestion_is_the_caption_that_is_most_alike(audit):
-    data, base, row = audit.pairs.vectors, audit.base, 20
-    pair = audit.pairs.judged.tolist().index(row)
-    image = int(data.image_of_pair[pair])
-    maps = audit.judgement.maps[int(base.fold_of_image[image])]
-    alike = (maps.embed_texts(data.texts) @ maps.embed_images(data.images)[image]).tolist()
-    best = max((value, other) for other, value in enumerate(alike) if other != pair)[1]
-    assert Witnesses(audit).suggestion(row) == audit.pairs.captions[audit.pairs.judged[best]]
+def test_a_suggestion_is_the_caption_that_is_most_alike_of_each_row_in_blocks_of_any_size(audit):
+    data, base, judged = audit.pairs.vectors, audit.base, audit.pairs.judged.tolist()
+    best = []
+    for pair, image in enumerate(data.image_of_pair.tolist()):
+        maps = audit.judgement.maps[int(base.fold_of_image[image])]
+        alike = (maps.embed_texts(data.texts) @ maps.embed_images(data.images)[image]).tolist()
+        words = audit.pairs.same_caption
+        best.append(max((value, other) for other, value in enumerate(alike) if words[other] != words[pair])[1])
+    for block_bytes in (1, 1000, 2**20):
+        found = Witnesses(audit, block_bytes).of(judged)
+        assert [one.suggestion for one in found] == [audit.pairs.captions[judged[other]] for other in best]
 
 
-def test_no_suggestion_where_all_captions_have_the_same_words(audit):
+def test_no_suggestion_where_all_captions_have_the_same_words_or_none(audit):
     same = replace(audit, pairs=replace(audit.pairs, same_caption=np.zeros(79, np.int64)))
-    assert Witnesses(same).suggestion(20) is None
+    none = replace(audit, pairs=replace(audit.pairs, captions=[""] * 80))
+    for one in (same, none):
+        [found] = Witnesses(one).of([20])
+        assert found.suggestion is None
+        assert found.neighbors
 
 
 def test_doubts(audit):

@@ -88,11 +88,19 @@ def test_splits_of_a_precomp_folder_follow_each_other(data):
     ("changes", "said"),
     [
         ({"images": 24}, "48 pairs can be judged; an audit needs 50 or more"),
-        ({"features": 0}, "the pairs that can be judged have 1 different image; an audit needs 4 or more"),
+        ({"features": 0}, "pairs of 1 different image can be judged; an audit compares images and needs 10 or more"),
+        (
+            {"images": 2, "captions": 40},
+            "pairs of 2 different images can be judged; an audit compares images and needs 10 or more",
+        ),
+        (
+            {"images": 1, "captions": 60},
+            "pairs of 1 different image can be judged; an audit compares images and needs 10 or more",
+        ),
     ],
 )
 def test_too_little_is_refused(tmp_path, changes, said):
-    made = planted(images=changes.get("images", 40))
+    made = planted(images=changes.get("images", 40), captions=changes.get("captions", 2))
     made["features"] *= changes.get("features", 1)
     folder = plain_folder(tmp_path, made)
     with pytest.raises(InputError, match=f"^{re.escape(f'{folder}: {said}')}$"):
@@ -104,6 +112,15 @@ def test_unusable_features_are_refused(tmp_path):
     made["features"][3, 1] = np.nan
     with pytest.raises(InputError, match=r"^images.npy: row 3 \(counted from 0\) holds NaN, .*; fix or remove them$"):
         read_pairs(plain_folder(tmp_path, made), text_dim=300)
+
+
+def test_padding_is_not_read(tmp_path):
+    made = planted(images=40)
+    padded = np.full((40, 3, 16), np.nan, np.float32)
+    padded[:, 0] = made["features"]
+    folder = plain_folder(tmp_path, made | {"features": padded}, image_lengths=np.ones(40, np.int64))
+    vectors = read_pairs(folder, text_dim=300).vectors
+    np.testing.assert_array_equal(vectors.images[vectors.image_of_pair].numpy(), made["features"][made["owner"]])
 
 
 def test_words_that_all_occur_once_are_refused():

@@ -216,9 +216,9 @@ def test_the_nearest_neighbour_is_the_nearest_trusted_image(audited: Audited) ->
 def test_summary_has_the_key_figures(audited: Audited) -> None:
     found = audited.summary
     assert list(found) == [
-        "identity", "table", "against", "rows", "judged", "images", "verdicts", "kept", "cut", "doubts", "noise_rate",
-        "noise_rate_interval", "moved_alone", "separation", "components", "settings", "measurement_only", "versions",
-        "data",
+        "identity", "table", "against", "rows", "judged", "images", "verdicts", "kept", "cut", "by_hand", "doubts",
+        "noise_rate", "noise_rate_interval", "moved_alone", "separation", "components", "settings",
+        "measurement_only", "versions", "data",
     ]  # fmt: skip
     verdicts = [row["verdict"] for row in audited.rows]
     assert found["verdicts"] == {name: verdicts.count(name) for name in found["verdicts"]}
@@ -287,7 +287,7 @@ def test_the_same_seed_gives_the_same_files_and_decisions_are_read_back(
     worst = rows[Read(audited.out / "report.html").cards("worst")[0]]["image"]
     image.new("RGB", (8, 8), "red").save(photos / worst)
     out = tmp_path / "again"
-    options = ["--decisions", file, "--source", "shop", "--images", photos, "--top", 0, "--bom"]
+    options = ["--decisions", file, "--source", "shop", "--images", photos, "--top", 0, "--bom", "--cut", 0.5]
     said = audit(capsys, audited.data, "--out", out, *options)
     for name in LISTS:
         assert (out / name).read_bytes().removeprefix(b"\xef\xbb\xbf") == (audited.out / name).read_bytes(), name
@@ -295,6 +295,7 @@ def test_the_same_seed_gives_the_same_files_and_decisions_are_read_back(
     assert "The worst pairs" not in said
     assert "by hand, verdict mismatch: 2 of 3 are wrong (67 %; 95 %: 21 to 94)\n" in said
     assert re.search(r"^by hand, random sample: \d of \d are wrong", said, re.MULTILINE)
+    assert "by hand, cut: 0.5 as --cut says; without it, the decisions would move the cut\n" in said
     page = Read(out / "report.html")
     assert len(page.pictures) == 1
     assert not Read(audited.out / "report.html").pictures
@@ -304,6 +305,12 @@ def test_the_same_seed_gives_the_same_files_and_decisions_are_read_back(
         assert f"{shops.count(name)}" in cells
         assert name in page.texts("bdi")
         assert str(sum(row["shop"] == name and row["verdict"] in FLAGGED for row in rows)) in cells
+    record["sample"] = [sample[0], sample[2], sample[1]]
+    file.write_text(json.dumps(record))
+    assert refused(capsys, audited.data, "--out", tmp_path / "no", "--decisions", file) == (
+        f"in2r: {file}: sample[1]: row {sample[2]}, but this audit drew row {sample[1]}; the sample is chance's alone, "
+        "so export the file again from this audit's report.html\n"
+    )
     record["audit"] = "0123456789abcdef"
     file.write_text(json.dumps(record))
     assert refused(capsys, audited.data, "--out", tmp_path / "no", "--decisions", file) == (
@@ -311,6 +318,40 @@ def test_the_same_seed_gives_the_same_files_and_decisions_are_read_back(
         "the audit whose report.html they were made on\n"
     )
     assert not (tmp_path / "no").exists()
+
+
+def test_decisions_move_the_cut(audited: Audited, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A strict person: all pairs next to the cut are wrong, and so are some above it."""
+    page = Read(audited.out / "report.html")
+    words = dict.fromkeys(page.cards("borderline"), "wrong")
+    words |= {row: "right" for row in page.cards("sample") if row not in words}
+    record = {
+        "format": 1,
+        "audit": audited.summary["identity"],
+        "sample": [],
+        "decisions": [{"row": row, "decision": word} for row, word in words.items()],
+    }
+    file = tmp_path / "decisions.json"
+    file.write_text(json.dumps(record))
+    out = tmp_path / "again"
+    said = audit(capsys, audited.data, "--out", out, "--decisions", file)
+    found = Audited(audited.data, out, {}, said)
+    cut, more = found.summary["cut"], found.summary["by_hand"]["more_suspects"]
+    assert cut > 0.55
+    assert f"by hand, cut: {cut:.4g} in place of 0.5; {more} rows more are suspects\n" in said
+    for old, new in zip(audited.rows, found.rows, strict=True):
+        assert old["score"] == new["score"]
+        if new["score"]:
+            assert (new["verdict"] in FLAGGED) == (float(new["score"]) < cut)
+    flagged = [sum(row["verdict"] in FLAGGED for row in one.rows) for one in (audited, found)]
+    assert more == flagged[1] - flagged[0] > 0
+    assert found.summary["kept"] == len((out / "keep.txt").read_text().split()) == audited.summary["kept"] - more
+    assert "decisions by hand" in (out / "report.html").read_text(encoding="utf-8")
+    record["decisions"] = [{"row": page.cards("worst")[0], "decision": "wrong"}]
+    file.write_text(json.dumps(record))
+    said = audit(capsys, audited.data, "--out", out, "--decisions", file)
+    assert "by hand, cut: it stays; it moves when right and wrong pairs with scores are decided\n" in said
+    assert found.summary["by_hand"] is None
 
 
 def test_the_cut_moves_suspects_but_not_scores(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -46,20 +46,36 @@ def test_mask_marks_the_real_regions_of_each_item():
     assert mask.tolist() == [[True, True, False]]
 
 
+def test_what_lies_beyond_a_length_is_never_read():
+    array = counting(4)
+    array[1, 1], array[2, 1] = np.nan, np.inf
+    features = Features(array, np.array([1, 2, 3]), np.array([1, 1, 2]))
+    require_finite(features)
+    for one in (features, features.resident()):
+        values, mask = one.gather(torch.tensor([2, 0]))
+        assert values.tolist() == [array[3].tolist(), [array[1, 0].tolist(), [0, 0, 0]]]
+        assert mask.tolist() == [[True, True], [True, False]]
+    array[2, 0, 1] = np.nan
+    with pytest.raises(InputError, match=r"^features: row 2 "):
+        require_finite(features)
+
+
 def test_resident_keeps_the_items_and_drops_the_other_rows():
     features = Features(counting(10, dtype=np.float16), np.arange(0, 10, 5), np.array([2, 1]))
     resident = features.resident()
-    assert resident.held.tolist() == counting(10)[[0, 5]].tolist()
+    whole = counting(10)
+    whole[5, 1] = 0  # beyond its length
+    assert resident.held.tolist() == whole[[0, 5]].tolist()
     assert resident.held.dtype == torch.float16
     assert features.nbytes == resident.nbytes == resident.held.nbytes == 2 * 2 * 3 * 2
     assert features.held is None
     values, mask = resident.gather(torch.tensor([1, 0, 1]))
     assert values.dtype == torch.float32
-    assert values.tolist() == counting(10)[[5, 0, 5]].tolist()
+    assert values.tolist() == whole[[5, 0, 5]].tolist()
     assert mask.tolist() == [[True, False], [True, True], [True, False]]
     values.zero_()
-    assert resident.gather(torch.tensor([1]))[0].tolist() == counting(10)[[5]].tolist()
-    assert resident.select(slice(1, 2)).gather(torch.tensor([0]))[0].tolist() == counting(10)[[5]].tolist()
+    assert resident.gather(torch.tensor([1]))[0].tolist() == whole[[5]].tolist()
+    assert resident.select(slice(1, 2)).gather(torch.tensor([0]))[0].tolist() == whole[[5]].tolist()
 
 
 @given(st.integers(1, 40), st.integers(1, 200), st.sampled_from([np.float16, np.float32]))

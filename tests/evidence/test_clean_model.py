@@ -132,22 +132,40 @@ def test_the_share_by_hand():
     # Ten wrong pairs at 2, 4 .. 20 among 40. Up to c = 19 there are 9 / 40 of them and 19 / 20 of the mismatched:
     # 9 / 38 plus its error is the least of all c.
     mismatched = torch.arange(1.0, 21.0)
-    given = torch.cat([2 * torch.arange(1.0, 11.0), torch.full((30,), 100.0)])
+    given = torch.cat([2 * torch.arange(1.0, 11.0), torch.full((30,), 100.0)]).repeat_interleave(5)  # all parts alike
     assert share_of_matching(given, mismatched) == pytest.approx(1 - 9 / 38)
     assert share_of_matching(3 * given - 7, 3 * mismatched - 7) == pytest.approx(1 - 9 / 38)
     twice = share_of_matching(given, torch.arange(0.0, 21.0), mismatched_weight=torch.tensor([0.0] + [2.0] * 20))
     assert twice == pytest.approx(1 - 9 / 38)
     half = share_of_matching(
-        given, mismatched, given_weight=torch.tensor([1.0] * 10 + [0.5] * 30)
+        given, mismatched, given_weight=torch.tensor([1.0] * 50 + [0.5] * 150)
     )  # 10 of 25 are wrong
     assert half == pytest.approx(1 - (9 / 25) / (19 / 20))
 
 
 def test_equal_scores_at_the_lower_end_are_counted():
     # Three of ten mismatched pairs and one of ten given ones have the lowest score; all others given beat all.
-    mismatched, given = torch.tensor([0.0, 0, 0, 1, 2, 3, 4, 5, 6, 7]), torch.tensor([0.0] + [9.0] * 9)
+    mismatched, given = torch.tensor([0.0, 0, 0, 1, 2, 3, 4, 5, 6, 7]), torch.tensor([0.0] * 5 + [9.0] * 45)
     assert share_of_matching(given, mismatched) == pytest.approx(0.9)
     assert share_of_matching(torch.ones(9), torch.ones(9)) == 0
+
+
+def test_the_part_that_counts_does_not_choose():
+    # Every fifth pair, from the first, is as wrong as can be. The others choose the least ratio, at c = 0: 1 / 0.2.
+    mismatched = torch.arange(10.0)
+    given = torch.full((50,), 99.0)
+    given[::5] = torch.arange(10.0)
+    # The first part: the others are all right, so c is the least, 1 (F₋ = 0.2): 2 of its 10. The other four: no pair.
+    assert share_of_matching(given, mismatched) == pytest.approx(1 - 2 / 0.2 / 50)
+
+
+def test_the_share_of_few_pairs_is_right_on_average():
+    """The least of several ratios, on the pairs that chose it, makes π 0.07 too high here."""
+    generator, found = torch.Generator().manual_seed(0), []
+    for _ in range(200):
+        given, mismatched = torch.randn(200, generator=generator), torch.randn(200, generator=generator)
+        found.append(share_of_matching(torch.where(torch.arange(200) < 120, given + 9, given), mismatched))
+    assert sum(found) / 200 == pytest.approx(0.6, abs=0.03)
 
 
 def test_the_share_at_its_ends():

@@ -51,6 +51,23 @@ def test_a_wrong_file_is_refused_with_its_place(tmp_path: Path, changes: dict[st
         read(tmp_path, plain(**changes))
 
 
+def test_a_sample_that_was_not_drawn_is_refused(tmp_path: Path) -> None:
+    write_json(tmp_path / "decisions.json", plain())
+
+    def checked(*sample: int) -> Decisions:
+        return read_decisions(tmp_path / "decisions.json", audit="abc", pairs=4, sample=sample)
+
+    assert checked(3, 1).sample == checked(3, 1, 0).sample == (3, 1)  # a page may show the first rows alone
+    place = f"{tmp_path}/decisions.json: sample"
+    for sample, said in (
+        ((3, 0), f"{place}[1]: row 1, but this audit drew row 0; the sample is chance's alone, so export the file "
+         "again from this audit's report.html"),
+        ((3,), f"{place}: 2 rows, but this audit drew 1; export the file again"),
+    ):  # fmt: skip
+        with pytest.raises(InputError, match=f"^{re.escape(said)}$"):
+            checked(*sample)
+
+
 def made(sample: tuple[int, ...], **words: str) -> Decisions:
     """Decisions by row: r0="wrong"."""
     return Decisions(1, "abc", sample, tuple(Decision(int(name[1:]), word) for name, word in words.items()))  # type: ignore[arg-type]

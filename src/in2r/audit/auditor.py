@@ -85,8 +85,8 @@ class Auditor:
             Itself.
 
         Raises:
-            InputError: shapes or types that do not fit, values that are not finite, fewer than 50 pairs, or one image
-                alone.
+            InputError: shapes or types that do not fit, values that are not finite, fewer than 50 pairs, or fewer
+                than 10 images that are no copies of each other.
         """
         values = _matrix("images", images)
         texts = None if caption_vectors is None else _matrix("caption_vectors", caption_vectors)
@@ -151,13 +151,25 @@ class Auditor:
         return self
 
     def suspects(self, top: int | None = None) -> NDArray[np.int64]:
-        """Return the pairs that are more likely wrong than right, the worst first, at most `top`."""
+        """Return the pairs that are more likely wrong than right, the worst first, at most `top`.
+
+        Raises:
+            InputError: `top` is below 0.
+        """
+        if top is not None and top < 0:
+            raise InputError(f"top must be at least 0, got {top}")
         flagged = np.flatnonzero(np.isin(self.verdicts_, ("suspect", "mismatch")))
         order: NDArray[np.int64] = flagged[np.argsort(self.scores_[flagged], kind="stable")]
         return order[:top]
 
     def report(self, path: str | Path) -> Path:
-        """Write the page to look at, and return its path."""
+        """Write the page to look at, and return its path.
+
+        Raises:
+            InputError: the path is a folder.
+        """
+        if Path(path).is_dir():
+            raise InputError(f"{path}: is a folder; give the file to write, such as {Path(path) / 'report.html'}")
         write_page(Path(path), self.audit_)
         return Path(path)
 
@@ -192,11 +204,12 @@ def _pairs(
 ) -> AuditPairs:
     if captions is None and texts is None:
         raise InputError("captions or caption_vectors: expected one of them, got neither")
-    count = len(captions) if captions is not None else len(texts) if texts is not None else 0
+    words = None if captions is None else _texts(captions)
+    count = len(words) if words is not None else len(texts) if texts is not None else 0
     if texts is not None and len(texts) != count:
         raise InputError(f"caption_vectors: {len(texts)} rows; expected one for each of the {count} captions")
     owner = _owners(image_of_caption, count, len(images))
-    words = [""] * count if captions is None else _texts(captions)
+    words = words or [""] * count
     names = [str(row) for row in range(len(images))] if image_ids is None else [str(name) for name in image_ids]
     if len(names) != len(images):
         raise InputError(f"image_ids: {len(names)}; expected one for each of the {len(images)} images")
@@ -226,6 +239,8 @@ def _pairs(
 
 
 def _texts(captions: Sequence[str]) -> list[str]:
+    if isinstance(captions, str):
+        raise InputError(f"captions: one text {captions!r:.60}; expected a list of texts, one for each pair")
     for row, text in enumerate(captions):
         if not isinstance(text, str):
             raise InputError(f"captions: entry {row} is {type(text).__name__} {text!r:.60}; expected text")

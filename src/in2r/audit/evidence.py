@@ -309,13 +309,19 @@ class EvidenceBase:
         found: Tensor = torch.unique(torch.cat([pairs, siblings[siblings >= 0]]))
         return found
 
-    def neighbors(self, image: int, trust: Tensor, count: int) -> list[int]:
-        """Return the witness' pairs nearest to an image that are believed, one an image, the nearest first."""
-        found: dict[int, int] = {}
-        for pair in self.references[self._near_image[image].long()].tolist():
-            if trust[pair] > self.config.cut and self._group_of_pair[pair] != self.data.group_of_image[image]:
-                found.setdefault(int(self._group_of_pair[pair]), pair)
-        return list(found.values())[:count]
+    def neighbors(self, images: Tensor, trust: Tensor, count: int) -> list[list[int]]:
+        """Return of each image (P,) int64 the `count` nearest believed pairs of the witness, one an image."""
+        pairs = self.references[self._near_image[images].long()]
+        groups = self._group_of_pair[pairs]
+        asked = (trust[pairs] > self.config.cut) & (groups != self.data.group_of_image[images, None])
+        found = []
+        for row, group, known in zip(pairs.tolist(), groups.tolist(), asked.tolist(), strict=True):
+            first: dict[int, int] = {}
+            for pair, own, believed in zip(row, group, known, strict=True):
+                if believed:
+                    first.setdefault(own, pair)
+            found.append(list(first.values())[:count])
+        return found
 
 
 def folds_of_images(group_of_image: Tensor, config: AuditConfig) -> Tensor:

@@ -30,8 +30,6 @@ from in2r.files import atomic_path, write_csv, write_json, write_text
 from in2r.report.page import FLAGGED
 
 DIGITS = 6
-MOST_EVIDENCE = 5_000
-"""suspects with evidence: more than a person looks at, and each costs a search"""
 KEEP = "keep.txt"
 """the first file that an audit writes"""
 
@@ -141,11 +139,10 @@ def _write_lists(folder: Path, audit: Audit) -> None:
 
 def _write_evidence(path: Path, audit: Audit) -> None:
     """Write what speaks against the suspects, the worst first."""
-    witnesses = Witnesses(audit)
     suspects = np.flatnonzero(np.isin(audit.verdicts.names, FLAGGED))
-    order = suspects[np.argsort(audit.verdicts.score[suspects], kind="stable")][:MOST_EVIDENCE]
+    order = suspects[np.argsort(audit.verdicts.score[suspects], kind="stable")].tolist()
     with atomic_path(path) as temporary, temporary.open("w", encoding="utf-8") as file:
-        for row in order.tolist():
-            near = [{"row": other, "image": image, "caption": text} for other, image, text in witnesses.neighbors(row)]
-            record = {"row": row, "neighbors": near, "suggestion": witnesses.suggestion(row)}
+        for row, found in zip(order, Witnesses(audit).of(order), strict=True):
+            near = [{"row": other, "image": image, "caption": text} for other, image, text in found.neighbors]
+            record = {"row": row, "neighbors": near, "suggestion": found.suggestion}
             file.write(json.dumps(record, ensure_ascii=False) + "\n")

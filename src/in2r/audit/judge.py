@@ -21,8 +21,8 @@ from in2r.seeds import torch_generator
 MOST_FITTED = 20_000
 """Given pairs that the model is fitted on; more move it by less than its rounding."""
 SPREADS = 2 * 1.96
-"""Standard deviations to either side: twice those of a normal 95 %, since the least of several ratios comes out too low
-on few pairs. On made and real data of 20 to 80 % it then held the truth each time."""
+"""Standard deviations to either side: twice those of a normal 95 %. One half is for chance, the other for matching
+pairs among the worst, which make the rate too high."""
 LEAST_SPREAD = 0.5
 """By 1 / √N: of clean pairs all draws are alike."""
 LEAST_SHARE = 1e-3
@@ -71,6 +71,15 @@ class Judgement:
     maps: list[LinearMaps]
 
 
+@dataclass(frozen=True)
+class Counts:
+    """Scores by which pairs are counted: of given pairs, whose numbers are `pairs`, and of mismatched ones."""
+
+    pairs: Tensor
+    given: Tensor
+    wrong: Tensor
+
+
 def judge(base: EvidenceBase, on_step: Callable[[str], None] = lambda what: None) -> Judgement:
     """Judge all given pairs.
 
@@ -90,12 +99,14 @@ def judge(base: EvidenceBase, on_step: Callable[[str], None] = lambda what: None
         on_step(f"model, pass {number + 1} of {config.rounds}")
         both = torch.cat(wrong)
         fitted = _drawn(count, MOST_FITTED, config, "fitted")
-        apart = _counted(evidence[:, rest], fitted, both[:, rest], share)
-        log_odds = apart.log_odds(evidence[:, rest])
         if share is None:
-            share = apart.share
+            halves = _halves(evidence[:, rest], fitted, both[:, rest])
+            share = _share(halves)
+            interval = _interval(base, halves, share)
+        apart = fit_clean_model(evidence[fitted][:, rest], both[:, rest], share=share)
+        log_odds = apart.log_odds(evidence[:, rest])
+        if number == 0:
             counted = apart.log_odds(both[:, rest])
-            interval = _interval(base, log_odds, counted, share)
             separation = _auroc(log_odds, counted, torch.ones(len(counted)))
         moved_alone = 0.5  # not known
         if len(rest) < len(base.names):
@@ -127,34 +138,37 @@ def without_siblings(names: Sequence[str]) -> list[int]:
     return [column for column, name in enumerate(names) if name != NAMES[OTHER]]
 
 
-def _counted(given: Tensor, fitted: Tensor, wrong: Tensor, share: float | None) -> CleanModel:
-    """Fit a model; where the share of matching pairs is not known yet, its order alone is fitted first and counts it.
+def _halves(given: Tensor, fitted: Tensor, wrong: Tensor) -> list[Counts]:
+    """Return the scores by which the share of matching pairs is counted.
 
-    The order is fitted on one half of the pairs and counts on the other, in turn. The count is made in the first pass:
+    An order is fitted on one half of the pairs and counts on the other, in turn. The count is made in the first pass:
     later ones believe pairs by what these pairs have taught, and count too many. It is made without the images' other
     captions, by which captions that moved alone and those that moved together differ: so it does not depend on how they
     moved.
     """
-    if share is None:
-        shares = []
-        for own, other in ((0, 1), (1, 0)):
-            order = fit_clean_model(given[fitted[own::2]], wrong[own::2])
-            asked, mismatched = order.log_odds(given[fitted[other::2]]), order.log_odds(wrong[other::2])
-            shares.append(share_of_matching(asked, mismatched))
-        share = sum(shares) / len(shares)
-    return fit_clean_model(given[fitted], wrong, share=min(max(share, LEAST_SHARE), 1 - LEAST_SHARE))
+    found = []
+    for own, other in ((0, 1), (1, 0)):
+        order = fit_clean_model(given[fitted[own::2]], wrong[own::2])
+        pairs = fitted[other::2]
+        found.append(Counts(pairs, order.log_odds(given[pairs]), order.log_odds(wrong[other::2])))
+    return found
+
+
+def _share(halves: Sequence[Counts]) -> float:
+    shares = [share_of_matching(half.given, half.wrong) for half in halves]
+    return min(max(sum(shares) / len(shares), LEAST_SHARE), 1 - LEAST_SHARE)
 
 
 def mismatched_on_purpose(base: EvidenceBase) -> tuple[Asked, Asked]:
     """Return pairs of images and captions of different images: a caption moved alone, and with all its siblings.
 
-    Both images are of one stratum: what judges the pair was fitted on neither, as it was not on a given pair's.
+    Both images are of one stratum: what judges the pair knows neither of them, as it does not know a given pair's. A
+    caption that maps were fitted on is far from all images but its own, which no wrong given pair is.
     """
     config, data = base.config, base.data
     count = len(data.image_of_pair)
     stratum = base.stratum[data.image_of_pair]
-    order = stratum.argsort(stable=True)
-    sizes = stratum.bincount()
+    order, sizes = stratum.argsort(stable=True), stratum.bincount()
     first = sizes.cumsum(0) - sizes
     found = []
     for way in ("alone", "together"):
@@ -218,17 +232,21 @@ def beaten(evidence: Tensor, wrong: Tensor, weight: Tensor) -> Tensor:
     return shares.masked_fill(evidence.isnan(), torch.nan)
 
 
-def _interval(base: EvidenceBase, given: Tensor, wrong: Tensor, share: float) -> tuple[float, float]:
+def _interval(base: EvidenceBase, halves: Sequence[Counts], share: float) -> tuple[float, float]:
     """Return an interval of the share of matching pairs, by how far it moves on images drawn with replacement."""
     group = base.data.group_of_image[base.data.image_of_pair]
     groups, shares = int(group.max()) + 1, []
     for number in range(base.config.draws):
         draws = torch_generator(base.config.seed, "draws", number)
         times = torch.randint(groups, (groups,), generator=draws).bincount(minlength=groups)[group]
-        repeated = torch.randint(len(wrong), (len(wrong),), generator=draws).bincount(minlength=len(wrong))
-        shares.append(share_of_matching(given, wrong, times, repeated))
+        found = 0.0
+        for half in halves:
+            count = len(half.wrong)
+            repeated = torch.randint(count, (count,), generator=draws).bincount(minlength=count)
+            found += share_of_matching(half.given, half.wrong, times[half.pairs], repeated) / len(halves)
+        shares.append(found)
     spread = SPREADS * float(torch.tensor(shares, dtype=torch.float64).std())
-    spread = max(spread, LEAST_SPREAD / math.sqrt(len(given)))
+    spread = max(spread, LEAST_SPREAD / math.sqrt(len(group)))
     return max(0.0, share - spread), min(1.0, share + spread)
 
 

@@ -1,5 +1,7 @@
 """The report's page, filled from an audit."""
 
+from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +10,7 @@ from in2r.audit.result import Audit
 from in2r.audit.verdicts import counts
 from in2r.audit.witnesses import Witnesses
 from in2r.report import (
+    ChosenRows,
     DuplicateGroup,
     Neighbor,
     NoiseRate,
@@ -23,6 +26,8 @@ from in2r.seeds import numpy_generator
 
 MOST_GROUPS = 50
 """groups of duplicates on the page"""
+MOST_COPIES = 10
+"""pairs of a group on the page"""
 MOST_OWN = 8
 """of the user's columns on a card"""
 HOW = (
@@ -46,13 +51,18 @@ def write_page(path: Path, audit: Audit, source_column: str | None = None) -> No
     write_report(path, make_page(audit, source_column))
 
 
+def shown_rows(audit: Audit) -> ChosenRows:
+    """Return the rows that the page shows; the sample is the same whatever the cut."""
+    cut = audit.config.cut if audit.verdicts.told else 0.0
+    return choose_rows(audit.verdicts.score, cut, numpy_generator(audit.config.seed, "sample"))
+
+
 def make_page(audit: Audit, source_column: str | None = None) -> ReportPage:
     """Fill the page: the worst pairs, those near the cut, a random sample, duplicates."""
-    pairs, found = audit.pairs, audit.verdicts
-    chosen = choose_rows(
-        found.score, audit.config.cut if found.told else 0.0, numpy_generator(audit.config.seed, "sample")
-    )
-    cards = _Cards(audit, source_column)
+    pairs, found, chosen = audit.pairs, audit.verdicts, shown_rows(audit)
+    copies = _copies(audit)
+    shown = dict.fromkeys(chain(chosen.worst, chosen.borderline, chosen.sample, *copies))
+    cards = _Cards(audit, source_column, list(shown))
     low, high = audit.judgement.interval
     share = audit.judgement.share
     return ReportPage(
@@ -62,7 +72,7 @@ def make_page(audit: Audit, source_column: str | None = None) -> ReportPage:
         verdicts=counts(found),
         cut=audit.config.cut if found.told else 0.0,
         histogram=score_histogram(found.score),
-        method=" ".join([*audit.doubts(), _how(audit)]),
+        method=_method(audit),
         components=audit.components(),
         noise=NoiseRate(1 - share, 1 - high, 1 - low) if found.told else None,
         source_column=source_column or "source",
@@ -70,27 +80,33 @@ def make_page(audit: Audit, source_column: str | None = None) -> ReportPage:
         worst=[cards.of(row) for row in chosen.worst],
         borderline=[cards.of(row) for row in chosen.borderline],
         sample=[cards.of(row) for row in chosen.sample],
-        duplicates=_duplicates(audit, cards),
+        duplicates=[DuplicateGroup("same image, same caption", [cards.of(row) for row in rows]) for rows in copies],
     )
 
 
-def _how(audit: Audit) -> str:
+def _method(audit: Audit) -> str:
     figures = {"rows": len(audit.pairs.judged), "kinds": len(audit.base.names)}
-    return HOW.format(**figures) if audit.against is None else HOW_AGAINST.format(table=audit.against.table, **figures)
+    how = HOW if audit.against is None else HOW_AGAINST
+    said = [*audit.doubts(), how.format(table="" if audit.against is None else audit.against.table, **figures)]
+    if audit.by_hand is not None:
+        said.append(f"The cut was fitted to {audit.by_hand['decisions']:,} decisions by hand.")
+    return " ".join(said)
 
 
 class _Cards:
-    """Makes the card of a row."""
+    """Makes the card of each of some rows."""
 
-    def __init__(self, audit: Audit, source_column: str | None) -> None:
+    def __init__(self, audit: Audit, source_column: str | None, rows: Sequence[int]) -> None:
         self._audit, self._source = audit, source_column
-        self._witnesses = Witnesses(audit)
+        witnesses = Witnesses(audit)
+        self._shown = witnesses.shown
+        self._witnesses = dict(zip(rows, witnesses.of(rows), strict=True))
         table = audit.pairs.table
         taken = {source_column, *((table.image, table.caption) if table is not None else ("image", "caption"))}
         self._own = [name for name in audit.pairs.columns if name not in taken][:MOST_OWN]
 
     def of(self, row: int) -> ReportPair:
-        pairs, found = self._audit.pairs, self._audit.verdicts
+        pairs, found, witness = self._audit.pairs, self._audit.verdicts, self._witnesses[row]
         verdict = str(found.names[row])
         return ReportPair(
             row=row,
@@ -104,10 +120,9 @@ class _Cards:
             source=pairs.columns[self._source][row] if self._source is not None else None,
             own={name: pairs.columns[name][row] for name in self._own if pairs.columns[name][row]},
             neighbors=[
-                Neighbor(image, caption, self._witnesses.shown.files.get(image))
-                for _, image, caption in self._witnesses.neighbors(row)
+                Neighbor(image, caption, self._shown.files.get(image)) for _, image, caption in witness.neighbors
             ],
-            suggestion=self._witnesses.suggestion(row) if verdict in FLAGGED else None,
+            suggestion=witness.suggestion if verdict in FLAGGED else None,
         )
 
 
@@ -130,11 +145,11 @@ def _sources(audit: Audit, column: str | None) -> list[SourceRow]:
     return sorted(found, key=lambda row: -row.suspects)
 
 
-def _duplicates(audit: Audit, cards: _Cards) -> list[DuplicateGroup]:
-    """Return groups of pairs with copies of one image and the same words, the largest first."""
+def _copies(audit: Audit) -> list[list[int]]:
+    """Return groups of rows with copies of one image and the same words, the largest first, some rows of each."""
     vectors, groups = audit.pairs.vectors, dict[tuple[int, int], list[int]]()
     image = vectors.group_of_image[vectors.image_of_pair].tolist()
     for pair, key in enumerate(zip(image, audit.pairs.same_caption.tolist(), strict=True)):
         groups.setdefault(key, []).append(int(audit.pairs.judged[pair]))
     copies = sorted((rows for rows in groups.values() if len(rows) > 1), key=len, reverse=True)[:MOST_GROUPS]
-    return [DuplicateGroup("same image, same caption", [cards.of(row) for row in rows[:10]]) for rows in copies]
+    return [rows[:MOST_COPIES] for rows in copies]

@@ -19,6 +19,7 @@ from in2r.data.features import Features, mean_regions, require_finite
 from in2r.data.noise import load_index
 from in2r.data.pairs import DataSource, PairSet
 from in2r.data.sources import open_data
+from in2r.data.table import TooFewToSplitError
 from in2r.data.text.tfidf import Tfidf
 from in2r.data.text.tokenizer import tokenize
 from in2r.data.text.vocabulary import Vocabulary
@@ -29,8 +30,8 @@ from in2r.errors import InputError
 
 FEWEST = 50
 """pairs, below which nothing can be told from chance"""
-FEWEST_IMAGES = 4
-"""so that each half has two, one of which is mismatched with the other's captions"""
+FEWEST_IMAGES = 10
+"""two in each of five folds, which are mismatched with each other"""
 EMPTY = "empty caption"
 DIGEST = 16
 """bytes that stand for a row of values: two that differ share them by a chance of 1 in 2^128"""
@@ -102,8 +103,8 @@ def read_pairs(
 
     Raises:
         InputError: the folder cannot be read, or features are not finite. Without a kept audit: fewer than 50 pairs can
-            be judged, or all of them have one image. With one: no pair can be judged, or the vectors are of another
-            kind, encoder or width.
+            be judged, or these have fewer than 10 images that are no copies of each other. With one: no pair can be
+            judged, or the vectors are of another kind, encoder or width.
     """
     # a split cannot be drawn of one image; but a noise index belongs to the split that is drawn
     seed = None if against is not None and noise is None else 0
@@ -119,7 +120,11 @@ def read_pairs(
             announce=False,
         )
 
-    source = opened(caption_vectors)
+    try:
+        source = opened(caption_vectors)
+    except TooFewToSplitError as error:
+        require_images(error.images, f"{path}: ")
+        raise
     table = source.user_table()
     if caption_vectors is None and table is not None and source.unread_vectors() is not None:
         source = opened(True)
@@ -168,13 +173,18 @@ def require_comparable(vectors: Vectors, against: Kept | None, place: str = "") 
 
     Without a kept audit: unless enough images are no copies of each other.
     """
-    images = len(torch.unique(vectors.group_of_image))
     if against is not None:
         against.require_widths(vectors.images, vectors.texts, place)
-    elif images < FEWEST_IMAGES:
+    else:
+        require_images(len(torch.unique(vectors.group_of_image)), place)
+
+
+def require_images(count: int, place: str = "") -> None:
+    """Raise `InputError` where too few images are no copies of each other; `place` begins the message."""
+    if count < FEWEST_IMAGES:
         raise InputError(
-            f"{place}the pairs that can be judged have {images} different image{'s' * (images > 1)}; an audit needs "
-            f"{FEWEST_IMAGES} or more"
+            f"{place}pairs of {count} different image{'s' * (count != 1)} can be judged; an audit compares images and "
+            f"needs {FEWEST_IMAGES} or more"
         )
 
 

@@ -28,6 +28,7 @@ class Audit:
         judgement: of the pairs that could be judged.
         verdicts: of every row.
         against: the kept audit by which the pairs were judged; None: by themselves.
+        by_hand: how decisions by hand have moved the cut (`MovedCut`); None where they have not.
     """
 
     pairs: AuditPairs
@@ -36,6 +37,7 @@ class Audit:
     judgement: Judgement
     verdicts: Verdicts
     against: Kept | None = None
+    by_hand: Mapping[str, Any] | None = None
 
     @property
     def identity(self) -> str:
@@ -61,6 +63,7 @@ class Audit:
             "verdicts": counts(self.verdicts),
             "kept": int(self.verdicts.kept.sum()),
             "cut": self.config.cut if self.verdicts.told else None,
+            "by_hand": self.by_hand,
             "doubts": self.doubts(),
             "noise_rate": 1 - found.share if self.verdicts.told else None,
             "noise_rate_interval": [1 - high, 1 - low] if self.verdicts.told else None,

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from in2r.audit.evidence import EvidenceBase
 from in2r.audit.judge import Judgement
 from in2r.audit.pairs import EMPTY, AuditPairs
+from in2r.audit.settings import AuditConfig
 from in2r.evidence import LinearMaps
 from in2r.seeds import torch_generator
 
@@ -58,13 +59,19 @@ class Verdicts:
     told: bool
 
 
-def decide(pairs: AuditPairs, base: EvidenceBase, judgement: Judgement) -> Verdicts:
+def decide(pairs: AuditPairs, base: EvidenceBase, judgement: Judgement, config: AuditConfig | None = None) -> Verdicts:
     """Give every row of the table its verdict.
 
     A pair is a mismatch below `sure` and a suspect below `cut`. If it is neither, it is a duplicate where a copy of its
     image has a caption of the same words in an earlier row, and vague where too many random images fit as well.
+
+    Args:
+        pairs: the table.
+        base: the data set as witness.
+        judgement: of the pairs.
+        config: what holds the cuts; None: that of `base`.
     """
-    config, rows = base.config, len(pairs.images)
+    config, rows = config or base.config, len(pairs.images)
     score = judgement.score.double().numpy()
     told = judgement.separation >= TELLS_NOTHING + 1 / math.sqrt(len(base.witness.image_of_pair))
     strangers = strangers_that_fit(base, judgement.maps)

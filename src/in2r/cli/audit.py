@@ -7,15 +7,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
+from in2r.cli.audit_show import key_figures, say_cut, say_decisions, worst_pairs
+from in2r.cli.features import ENCODERS, add_options, make
 from in2r.cli.paths import path_argument
-from in2r.errors import InputError
+from in2r.errors import InputError, command_line
 
 if TYPE_CHECKING:
+    from in2r.audit.kept import Kept
     from in2r.audit.result import Audit
-    from in2r.report import Decisions
+    from in2r.audit.settings import AuditConfig
 
 EXAMPLES = """\
 examples:
@@ -23,13 +24,17 @@ examples:
   in2r audit mydata --out audit --source shop --cut 0.3
   in2r audit mydata --out audit --decisions decisions.json
   in2r audit tomorrow --against audit --out tomorrow_audit
+  in2r audit photos table.csv --out audit \\
+      --encoder transformers:openai/clip-vit-base-patch32
+                        photos and a table: features are made into audit/data
+  in2r audit photos --out audit --encoder onnx:model.onnx
+                        no table: photo.txt beside photo.jpg, or tars
 
-mydata is a data folder: `in2r features photos table.csv ...` makes one of
-photos and a table. Nothing is trained. AUDIT gets report.html to look at,
-pairs.csv (every row of your table with score and verdict), cleaned.* (your
-table without the rows to drop), keep.txt, drop.txt, weights.csv,
-evidence.jsonl, summary.json and judge.safetensors, by which --against judges
-new pairs.
+Nothing is trained. AUDIT gets report.html to look at, pairs.csv (every row of
+your table with score and verdict), cleaned.* (your table without the rows to
+drop), keep.txt, drop.txt, weights.csv, evidence.jsonl, summary.json and
+judge.safetensors, by which --against judges new pairs. After ^C while features
+are made, the same command continues.
 """
 
 
@@ -37,11 +42,18 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     """Add the verb."""
     parser = subparsers.add_parser(
         "audit",
-        help="list the wrong pairs of a data folder, without training",
+        help="list the wrong pairs of a data folder or of photos, without training",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("data", type=path_argument, metavar="DATA", help="the data folder")
+    parser.add_argument(
+        "data", type=path_argument, metavar="DATA",
+        help="the data folder; with --encoder, photos as `in2r features` takes them",
+    )  # fmt: skip
+    parser.add_argument(
+        "table", type=path_argument, nargs="?", metavar="TABLE",
+        help="the table of captions of photos; without it, name.txt beside name.jpg",
+    )  # fmt: skip
     parser.add_argument("--out", type=path_argument, required=True, metavar="AUDIT", help="the folder to write")
     parser.add_argument(
         "--against",
@@ -51,12 +63,14 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     )
     parser.add_argument("--top", type=int, default=10, metavar="N", help="worst pairs to print; default: 10")
     parser.add_argument("--source", metavar="COLUMN", help="count suspects by a column of your table, such as shop")
-    parser.add_argument("--cut", type=float, metavar="SCORE", help="a pair below it is a suspect; default: 0.5")
+    parser.add_argument(
+        "--cut", type=float, metavar="SCORE", help="a pair below it is a suspect; default: by decisions, else 0.5"
+    )
     parser.add_argument(
         "--decisions",
         type=path_argument,
         metavar="FILE",
-        help="decisions.json exported from report.html: what they say",
+        help="decisions.json exported from report.html: what they say, and the cut by them",
     )
     parser.add_argument("--images", type=path_argument, metavar="FOLDER", help="pictures for the report, by image id")
     parser.add_argument(
@@ -75,13 +89,18 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     parser.add_argument(
         "--bom", action="store_true", help="start pairs.csv with a mark by which spreadsheets read UTF-8"
     )
+    photos = parser.add_argument_group("photos in place of a data folder", "Features are made first, into AUDIT/data.")
+    photos.add_argument("--encoder", metavar="KIND:NAME", help=ENCODERS)
+    add_options(photos)
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Judge every pair, write the folder, print the key figures and the worst pairs."""
+    from in2r.audit.by_hand import move_cut
     from in2r.audit.folder import require_no_data, write_audit
-    from in2r.audit.page import write_page
+    from in2r.audit.kept import load_kept
+    from in2r.audit.page import shown_rows, write_page
     from in2r.report import read_decisions
 
     console, out = Console(), Path(args.out)
@@ -90,11 +109,21 @@ def run(args: argparse.Namespace) -> int:
     require_no_data(out)
     if args.against is not None:
         _require_apart(args)
+    kept = None if args.against is None else load_kept(Path(args.against))
+    config = _config(args, kept)
+    data = _data(args, console)
     with console.status("reading the data") as status:
-        audit = _audit(args, status.update)
-        decisions = None
+        audit = _audit(args, data, config, kept, status.update)
+        decisions, given = None, audit
         if args.decisions is not None:
-            decisions = read_decisions(args.decisions, audit=audit.identity, pairs=len(audit.pairs.images))
+            decisions = read_decisions(
+                args.decisions,
+                audit=audit.identity,
+                pairs=len(audit.pairs.images),
+                sample=shown_rows(audit).sample,
+            )
+            if args.cut is None:
+                audit = move_cut(audit, decisions) or audit
         status.update("writing")
         write_audit(out, audit, bom=args.bom)
         write_page(out / "report.html", audit, args.source)
@@ -102,9 +131,13 @@ def run(args: argparse.Namespace) -> int:
         console.print(line, markup=False, highlight=False, soft_wrap=True)
     console.print(key_figures(audit))
     if args.top and audit.verdicts.told:
-        console.print(_worst(audit, args.top))
+        console.print(worst_pairs(audit, args.top))
     if decisions is not None:
-        _say_decisions(console, audit, decisions)
+        say_decisions(console, given, decisions)
+        say_cut(console, audit, args.cut)
+    if data != args.data:
+        again = command_line("in2r", "audit", data, "--out", out)
+        console.print(f"again, by other settings: {again}", markup=False, highlight=False, soft_wrap=True)
     console.print(f"look at: {out / 'report.html'}", markup=False, highlight=False, soft_wrap=True)
     console.print(f"every row: {out / 'pairs.csv'}", markup=False, highlight=False, soft_wrap=True)
     return 0
@@ -120,87 +153,69 @@ def _require_apart(args: argparse.Namespace) -> None:
         raise InputError(f"--out and --against: both are {args.out}; give a new folder, as the earlier audit would go")
 
 
-def _audit(args: argparse.Namespace, on_step: Callable[[str], None]) -> "Audit":
-    from in2r.audit.against import audit_against
-    from in2r.audit.kept import load_kept
-    from in2r.audit.pairs import read_pairs
-    from in2r.audit.result import audit_pairs
+def _config(args: argparse.Namespace, kept: "Kept | None") -> "AuditConfig":
     from in2r.audit.settings import AuditConfig
     from in2r.config import fill
 
-    against = None if args.against is None else load_kept(Path(args.against))
-    values: dict[str, Any] = (
-        {"seed": args.seed or 0, "evidence": args.evidence or "all"} if against is None else asdict(against.config)
-    )
+    drawn = {"seed": args.seed or 0, "evidence": args.evidence or "all"}
+    values: dict[str, Any] = drawn if kept is None else asdict(kept.config)
     if args.cut is not None:
         values |= {"cut": args.cut, "sure": min(AuditConfig().sure, max(args.cut, 0.0))}
-    config = fill(AuditConfig, values)
+    return fill(AuditConfig, values)
+
+
+OF_PHOTOS = ("text_encoder", "image_column", "caption_column", "split_column", "encoding", "max_pixels")
+"""options that say nothing of a data folder"""
+
+
+def _data(args: argparse.Namespace, console: Console) -> Path:
+    """Return the data folder; of photos, it is made."""
+    from in2r.data.sources import LAYOUTS, holds_data
+    from in2r.extract.unfinished import Unfinished
+
+    data: Path = args.data
+    if args.encoder is not None:
+        made: Path = args.out / "data"
+        if holds_data(made) and not Unfinished(made).path.is_dir():
+            again = command_line("in2r", "audit", made, "--out", args.out)
+            raise InputError(f"{made}: holds features already; `{again}` audits them; to make new ones, remove {made}")
+        make(args, console, data, args.table, made)
+        return made
+    model = f"the model by --encoder KIND:NAME: {ENCODERS}; such as --encoder transformers:openai/clip-vit-base-patch32"
+    if args.table is not None:
+        raise InputError(f"{args.table}: a table goes with photos, of which features are made first; name {model}")
+    if data.is_dir() and not holds_data(data):
+        raise InputError(
+            f"{data}: no data folder; expected {LAYOUTS}; of photos, features are made first; name {model}"
+        )
+    for name in OF_PHOTOS:
+        if getattr(args, name) is not None:
+            raise InputError(f"--{name.replace('_', '-')} goes with photos; give --encoder too, or leave it out")
+    return data
+
+
+def _audit(
+    args: argparse.Namespace,
+    data: Path,
+    config: "AuditConfig",
+    kept: "Kept | None",
+    on_step: Callable[[str], None],
+) -> "Audit":
+    from in2r.audit.against import audit_against
+    from in2r.audit.pairs import read_pairs
+    from in2r.audit.result import audit_pairs
+
     pairs = read_pairs(
-        args.data,
+        data,
         text_dim=config.text_dim,
         caption_vectors=args.caption_vectors,
         layout=args.layout,
         pictures=args.images,
         noise=args.noise,
-        against=against,
+        against=kept,
     )
     if args.source is not None and args.source not in pairs.columns:
         raise InputError(f"--source {args.source!r}: no such column; found {', '.join(map(repr, pairs.columns))}")
-    if against is not None:
-        return audit_against(pairs, against, config, on_step)
+    if kept is not None:
+        return audit_against(pairs, kept, config, on_step)
     return audit_pairs(pairs, config, on_step=on_step)
-
-
-def key_figures(audit: "Audit") -> Table:
-    """Return the key figures."""
-    figures = audit.summary()
-    table = Table(show_header=False, box=None, title=Text(f"Audit of {audit.pairs.name}"), title_justify="left")
-    table.add_row(
-        "rows", f"{figures['rows']:,}, of which {figures['judged']:,} were judged ({figures['images']:,} images)"
-    )
-    if audit.against is not None:
-        table.add_row("judged by", Text(f"the audit of {audit.against.table}"))
-    if figures["noise_rate"] is None:
-        table.add_row("noise rate", "not known")
-    else:
-        low, high = figures["noise_rate_interval"]
-        rate = f"{100 * figures['noise_rate']:.1f} % of the judged pairs ({100 * low:.1f} to {100 * high:.1f})"
-        table.add_row("noise rate", rate)
-    measured = figures["measurement_only"]
-    if measured is not None:
-        auroc = f"; AUROC {measured['auroc']:.3f}" if "auroc" in measured else ""
-        table.add_row("injected", f"{100 * measured['noise_rate']:.1f} % of the judged pairs{auroc}")
-    for name, count in figures["verdicts"].items():
-        if count:
-            table.add_row(name, f"{count:,}")
-    where = "keep.txt" if audit.pairs.table is None else f"cleaned{audit.pairs.table.ending}"
-    table.add_row("kept", f"{figures['kept']:,} rows: {where}")
-    return table
-
-
-def _worst(audit: "Audit", top: int) -> Table:
-    """Return the worst pairs."""
-    table = Table(title="The worst pairs", title_justify="left")
-    table.add_column("row", justify="right")
-    table.add_column("score", justify="right")
-    table.add_column("image", overflow="fold", max_width=20)
-    table.add_column("caption", overflow="fold")
-    order = audit.judgement.log_odds.argsort(stable=True)[:top].tolist()
-    for pair in order:
-        row = int(audit.pairs.judged[pair])
-        score = f"{float(audit.judgement.score[pair]):.3f}"
-        table.add_row(str(row), score, Text(audit.pairs.images[row]), Text(audit.pairs.captions[row]))
-    return table
-
-
-def _say_decisions(console: Console, audit: "Audit", decisions: "Decisions") -> None:
-    """Print what was decided by hand."""
-    from in2r.report import noise_rate, precision
-
-    found = {f"verdict {name}": each for name, each in precision(decisions, audit.verdicts.names.tolist()).items()}
-    for name, share in {**found, "random sample": noise_rate(decisions)}.items():
-        if share.share is not None:
-            low, high = (f"{100 * end:.0f}" for end in share.interval)
-            counted = f"{share.wrong} of {share.wrong + share.right} are wrong"
-            line = f"by hand, {name}: {counted} ({100 * share.share:.0f} %; 95 %: {low} to {high})"
-            console.print(line, highlight=False, soft_wrap=True)

@@ -106,7 +106,7 @@ def _audit(console: Console, folder: Path, data: Path, noise: Path) -> None:
     from in2r.audit.pairs import read_pairs
     from in2r.audit.result import audit_pairs
     from in2r.audit.settings import AuditConfig
-    from in2r.cli.audit import key_figures
+    from in2r.cli.audit_show import key_figures
 
     config = AuditConfig()
     with console.status("audit"):

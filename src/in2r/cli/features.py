@@ -45,6 +45,9 @@ each image whether it could be read. No row of your table is dropped: a row
 number is your own everywhere.
 """
 
+ENCODERS = "transformers:NAME or FOLDER, timm:NAME, open_clip:NAME/PRETRAINED, onnx:FILE or python:FILE.py:NAME"
+"""what --encoder takes"""
+
 
 def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the verb."""
@@ -63,10 +66,13 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         help="the table of captions: csv, tsv, jsonl (also .gz) or parquet; without it, name.txt beside name.jpg",
     )  # fmt: skip
     parser.add_argument("--out", type=path_argument, required=True, metavar="DATA", help="the new data folder")
-    parser.add_argument(
-        "--encoder", required=True, metavar="KIND:NAME",
-        help="transformers:NAME or FOLDER, timm:NAME, open_clip:NAME/PRETRAINED, onnx:FILE or python:FILE.py:NAME",
-    )  # fmt: skip
+    parser.add_argument("--encoder", required=True, metavar="KIND:NAME", help=ENCODERS)
+    add_options(parser)
+    parser.set_defaults(run=run)
+
+
+def add_options(parser: "argparse.ArgumentParser | argparse._ArgumentGroup") -> None:
+    """Add what may be said beside the encoder; `make` reads it."""
     parser.add_argument(
         "--text-encoder", metavar="KIND:NAME",
         help="for captions as vectors; default: the encoder's own text side, if it has one",
@@ -86,10 +92,9 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         "--max-pixels", type=_count, metavar="N",
         help="refuse larger images, which a small file may hold; default: 100,000,000",
     )  # fmt: skip
-    parser.set_defaults(run=run)
 
 
-def _add_columns(parser: argparse.ArgumentParser) -> None:
+def _add_columns(parser: "argparse.ArgumentParser | argparse._ArgumentGroup") -> None:
     """Add what says how a table is read."""
     for name in ("image", "caption", "split"):
         usual = "split" if name == "split" else "the usual names are tried"
@@ -113,6 +118,26 @@ def _regions(text: str) -> "Regions":
 
 def run(args: argparse.Namespace) -> int:
     """Encode, then print the verdicts and the next commands."""
+    console, out = Console(), Path(args.out)
+    made = make(args, console, args.images, args.pairs, out)
+    vectors = ["data.caption_vectors=auto"] if made.caption_shape is not None else []
+    train = command_line("in2r", "train", "corroborate", f"data.path={out}", *vectors, "--out", "runs/mine")
+    _say(console, f"check it: {command_line('in2r', 'data', 'check', out)}")
+    _say(console, f"list the wrong pairs: {command_line('in2r', 'audit', out, '--out', f'{out}_audit')}")
+    _say(console, f"train on it: {train}")
+    return 0
+
+
+def make(args: argparse.Namespace, console: Console, images: Path, pairs: Path | None, out: Path) -> "Made":
+    """Encode images and captions into a data folder, as the options say, and print what was made.
+
+    Args:
+        args: `encoder` and what `add_options` adds.
+        console: to print on.
+        images: the folder of images; without `pairs` also tars or what `datasets` saved.
+        pairs: the table of captions.
+        out: the data folder.
+    """
     from in2r.device import resolve_device
     from in2r.encoders.registry import split_name
     from in2r.extract.make import Options, make_features
@@ -130,10 +155,9 @@ def run(args: argparse.Namespace) -> int:
         device=resolve_device(args.device),
         pixels=args.max_pixels or MAX_PIXELS,
     )
-    console = Console()
     source = open_source(
-        args.images,
-        args.pairs,
+        images,
+        pairs,
         image=args.image_column,
         caption=args.caption_column,
         split=args.split_column,
@@ -142,9 +166,14 @@ def run(args: argparse.Namespace) -> int:
     for note in source.notes:
         _say(console, note)
     with Bars(Console(stderr=True)) as bars:
-        made = make_features(source, args.out, options, bars)
-    _print_made(console, args.out, made, len(source.captions or []))
-    return 0
+        made = make_features(source, out, options, bars)
+    console.print(verdict_table(made.verdicts))
+    count, *rest = made.image_shape
+    _say(console, f"{out / 'images.npy'}: {count:,} images × {' × '.join(map(str, rest))} float16")
+    if made.caption_shape is not None:
+        rows, width = made.caption_shape
+        _say(console, f"{out / 'captions.npy'}: {rows:,} captions × {width} float16")
+    return made
 
 
 class Bars:
@@ -174,19 +203,6 @@ class Bars:
         if what not in self._tasks:
             self._tasks[what] = self._progress.add_task(what, total=total, completed=done)
         self._progress.update(self._tasks[what], completed=done)
-
-
-def _print_made(console: Console, out: Path, made: "Made", rows: int) -> None:
-    console.print(verdict_table(made.verdicts))
-    images, *rest = made.image_shape
-    _say(console, f"{out / 'images.npy'}: {images:,} images × {' × '.join(map(str, rest))} float16")
-    if made.caption_shape is not None:
-        _say(console, f"{out / 'captions.npy'}: {rows:,} captions × {made.caption_shape[1]} float16")
-    vectors = ["data.caption_vectors=auto"] if made.caption_shape is not None else []
-    train = command_line("in2r", "train", "corroborate", f"data.path={out}", *vectors, "--out", "runs/mine")
-    _say(console, f"check it: {command_line('in2r', 'data', 'check', out)}")
-    _say(console, f"list the wrong pairs: {command_line('in2r', 'audit', out, '--out', f'{out}_audit')}")
-    _say(console, f"train on it: {train}")
 
 
 def verdict_table(verdicts: Counter[str]) -> Table:

@@ -75,7 +75,8 @@ class Features:
     def gather(self, items: Tensor, device: torch.device | str = "cpu") -> tuple[Tensor, Tensor | None]:
         """Return values (B, regions, dim) float32 and mask (B, regions) bool, True = a real region.
 
-        Only the rows of `items` (B,) int64, on the CPU, are read; they travel in `dtype`. The values are on the device.
+        Only the rows of `items` (B,) int64, on the CPU, are read; they travel in `dtype`. The values are on the device,
+        and 0 beyond an item's length, whatever the array holds there.
         The mask is on the CPU, where sizes of sets are known without waiting for a device, and None when every item has
         all regions.
 
@@ -90,7 +91,9 @@ class Features:
     def _read(self, items: Tensor, device: torch.device | str) -> Tensor:
         """Return the items (B, regions, dim) on the device, in `dtype`."""
         if self.held is None:
-            return send(torch.from_numpy(self._copy(self.rows[items.numpy()])), device)
+            chosen = items.numpy()
+            lengths = None if self.lengths is None else self.lengths[chosen]
+            return send(torch.from_numpy(_cleared(self._copy(self.rows[chosen]), lengths)), device)
         if self.held.device.type == "cpu":
             room = buffer((len(items), self.regions, self.dim), self.held.dtype, device)
             return send(torch.index_select(self.held, 0, items, out=room), device)
@@ -124,12 +127,19 @@ class Features:
         return replace(self, held=held)
 
     def blocks(self) -> Iterator[tuple[NDArray[np.int64], NDArray[Any]]]:
-        """Yield the items in order: rows (n,) and values (n, regions, dim) of about `BLOCK_BYTES`."""
+        """Yield the items in order: rows (n,) and values (n, regions, dim), 0 beyond a length, about `BLOCK_BYTES`."""
         row_bytes = max(1, self.regions * self.dim * self.array.itemsize)
         size = max(1, BLOCK_BYTES // row_bytes)
         for start in range(0, len(self), size):
             rows = self.rows[start : start + size]
-            yield rows, self._copy(rows)
+            yield rows, _cleared(self._copy(rows), None if self.lengths is None else self.lengths[start : start + size])
+
+
+def _cleared(values: NDArray[Any], lengths: NDArray[np.int64] | None) -> NDArray[Any]:
+    """Set what lies beyond each item's length to 0: padding may hold NaN, and zero times NaN is not zero."""
+    if lengths is not None:
+        values[np.arange(values.shape[1]) >= lengths[:, None]] = 0
+    return values
 
 
 def mean_regions(features: Features) -> Tensor:

@@ -115,10 +115,24 @@ def open_data(
     raise InputError(f"layout {layout!r}: expected one of auto, precomp, table")
 
 
+LAYOUTS = "train_ims.npy with train_caps.txt (precomp), or pairs.csv|tsv|jsonl|parquet with images.npy (table)"
+"""the files by which a data folder is known"""
+
+
+def holds_data(folder: Path) -> bool:
+    """Say whether a folder has files of any layout."""
+    return folder.is_dir() and any(_held(sorted(entry.name for entry in folder.iterdir())))
+
+
+def _held(names: list[str]) -> tuple[bool, bool]:
+    """Return whether files are those of precomp, and whether they are those of a pair table."""
+    precomp = any(name.endswith("_ims.npy") for name in names)
+    return precomp, "data.json" in names or any(name.startswith("pairs.") for name in names)
+
+
 def _recognise(folder: Path) -> str:
     names = sorted(entry.name for entry in folder.iterdir())
-    precomp = any(name.endswith("_ims.npy") for name in names)
-    table = "data.json" in names or any(name.startswith("pairs.") for name in names)
+    precomp, table = _held(names)
     if precomp and table:
         raise InputError(
             f"{folder}: holds both *_ims.npy and a pair table; say which by data.layout=precomp or "
@@ -127,7 +141,4 @@ def _recognise(folder: Path) -> str:
     if precomp or table:
         return "precomp" if precomp else "table"
     found = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "") or "nothing"
-    raise InputError(
-        f"{folder}: found {found}; expected train_ims.npy with train_caps.txt (precomp), "
-        "or pairs.csv|tsv|jsonl|parquet with images.npy (table)"
-    )
+    raise InputError(f"{folder}: found {found}; expected {LAYOUTS}")

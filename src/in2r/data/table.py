@@ -24,7 +24,7 @@ from in2r.data.fingerprint import fingerprint
 from in2r.data.pairs import SPLITS, PairSet, canonical_split
 from in2r.data.table_images import find_images, say_left_out
 from in2r.data.table_layout import FILES, find_layout, read_image_ids, read_lengths
-from in2r.data.table_rows import Rows, read_names, read_table
+from in2r.data.table_rows import Rows, read_names, read_table, read_whole
 from in2r.data.user_table import UserTable
 from in2r.data.verdicts import FILE as VERDICTS
 from in2r.data.verdicts import MISSING, read_verdicts
@@ -36,6 +36,18 @@ log = logging.getLogger(__name__)
 OTHER_NAMES = {"val": "dev", "valid": "dev", "validation": "dev", "testall": "test"}
 HELD_OUT = 10
 """Without a split column one image in ten is drawn for dev and one in ten for test."""
+
+
+class TooFewToSplitError(InputError):
+    """A table without splits has too few images to draw them from.
+
+    Attributes:
+        images: how many it has.
+    """
+
+    def __init__(self, images: int, table: Path) -> None:
+        super().__init__(f"{table}: {images} images; a split can be drawn from 3 or more")
+        self.images = images
 
 
 class TableSource:
@@ -115,11 +127,11 @@ class TableSource:
         layout, path = self._layout, self._layout.table
         names = read_names(path, layout.encoding)
         known = [_own_name(layout.columns[name], names) for name in ("image", "caption", "split")]
+        columns = read_table(path, [], [name for name in known if name is not None], layout.encoding).columns
         try:
-            columns = read_table(path, [], names, layout.encoding).columns
-        except InputError as error:  # a list, a picture, a key that only some lines have
+            columns = read_whole(path, layout.encoding).columns | columns
+        except InputError as error:  # two columns of one name
             log.warning("%s; only the columns of image, caption and split are carried along", error)
-            columns = read_table(path, [], [name for name in known if name is not None], layout.encoding).columns
         image, caption, _ = known
         assert image is not None  # the table was read by it
         named, left_out = columns[image], np.flatnonzero(self._image_rows < 0).tolist()
@@ -252,7 +264,7 @@ class TableSource:
             return np.full(len(self._image_rows), SPLITS.index("train"))
         images = self._images()
         if len(images) < len(SPLITS):
-            raise InputError(f"{self._layout.table}: {len(images)} images; a split can be drawn from 3 or more")
+            raise TooFewToSplitError(len(images), self._layout.table)
         held_out = max(1, len(images) // HELD_OUT)
         drawn = numpy_generator(seed, "split").permutation(images)
         split_of_row = np.zeros(len(self._array), dtype=np.int64)

@@ -48,6 +48,34 @@ def read_table(path: Path, required: list[str], optional: list[str], encoding: s
     return _read_parquet(path, required, optional)
 
 
+def read_whole(path: Path, encoding: str | None = None) -> Rows:
+    """Read all columns of a table that `read_table` can read, whatever they hold.
+
+    Text and numbers are as in `read_table`. A list or a record becomes JSON text; what a JSON line lacks is empty.
+
+    Raises:
+        InputError: as `read_table`; two columns of a csv have one name.
+    """
+    kind = _kind(path)
+    if kind == ".csv":
+        return _read_csv(path, [], read_names(path, encoding), encoding)
+    if kind == ".jsonl":
+        records = {n: _json_object(path, n, line) for n, line in enumerate(read_lines(path, encoding), start=1) if line}
+        names = dict.fromkeys(name for record in records.values() for name in record)
+        columns = {
+            name: [_any_text(record.get(name), f"{path}: line {n}: {name}") for n, record in records.items()]
+            for name in names
+        }
+        return Rows(columns, list(records))
+    with _open_parquet(path) as file:
+        table = file.read()
+    columns = {
+        name: [_any_text(value, f"{path}: row {n}: {name}") for n, value in enumerate(column.to_pylist(), start=1)]
+        for name, column in zip(table.column_names, table.columns, strict=True)
+    }
+    return Rows(columns, list(range(1, table.num_rows + 1)))
+
+
 def read_names(path: Path, encoding: str | None = None) -> list[str]:
     """Return the names of a table's columns; of JSON lines, the keys of the first record. Arguments as `read_table`."""
     kind = _kind(path)
@@ -225,3 +253,17 @@ def _text(value: Any, place: str) -> str:
         log.warning("%s holds half of a surrogate pair; replaced", place)
         text = text.encode("utf-8", "replace").decode()
     return text
+
+
+def _any_text(value: Any, place: str) -> str:
+    """Return `_text` of a text or a number; of a list or a record, JSON."""
+    if isinstance(value, bool | list | dict):
+        value = json.dumps(value, ensure_ascii=False, default=_described)
+    elif value is not None and not isinstance(value, str | int | float):
+        value = _described(value)
+    return _text(value, place)
+
+
+def _described(value: Any) -> str:
+    """Return a value that JSON does not have as text; of bytes, such as those of a picture, how many they are."""
+    return f"{len(value)} bytes" if isinstance(value, bytes) else str(value)

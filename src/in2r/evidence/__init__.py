@@ -6,6 +6,7 @@ from in2r.evidence.lemon import Side, lemon
 from in2r.evidence.linear import LinearMaps, by_folds, fit_linear_maps, linear_similarity
 from in2r.evidence.posterior import whole_set_log_posterior
 from in2r.evidence.raw import has_other_captions, neighbor_evidence, own_caption_evidence
+from in2r.evidence.recalibrated import Recalibration, recalibrate
 from in2r.evidence.references import agreement, closeness, cosines_with, nearest_references
 from in2r.evidence.rematch import best_other_image
 from in2r.evidence.strangers import lead_over_strangers
@@ -14,6 +15,7 @@ from in2r.evidence.trust import ScoreMixture, anchored_posterior, matching_share
 __all__ = [
     "CleanModel",
     "LinearMaps",
+    "Recalibration",
     "ScoreMixture",
     "Side",
     "agreement",
@@ -35,6 +37,7 @@ __all__ = [
     "nearest_references",
     "neighbor_evidence",
     "own_caption_evidence",
+    "recalibrate",
     "share_of_matching",
     "standardize",
     "whole_set_log_posterior",

@@ -82,17 +82,20 @@ def wilson(count: int, total: int) -> tuple[float, float]:
     return max(0.0, (p + spread / 2 - half) / (1 + spread)), min(1.0, (p + spread / 2 + half) / (1 + spread))
 
 
-def read_decisions(path: str | os.PathLike[str], *, audit: str, pairs: int) -> Decisions:
+def read_decisions(
+    path: str | os.PathLike[str], *, audit: str, pairs: int, sample: Sequence[int] | None = None
+) -> Decisions:
     """Read the decisions that were made on the page of an audit.
 
     Args:
         path: decisions.json.
         audit: the identity of the audit.
         pairs: how many rows its table has.
+        sample: the rows of its random sample, in the order in which they were drawn; None: the file's are believed.
 
     Raises:
         InputError: no such file or no JSON; a key is missing or has a wrong value; another format; decisions of another
-            audit; a row that the table does not have, or that stands twice.
+            audit; a row that the table does not have, or that stands twice; another random sample.
     """
     found = read(Decisions, read_json(path), str(path))
     if found.format != FORMAT:
@@ -104,7 +107,21 @@ def read_decisions(path: str | os.PathLike[str], *, audit: str, pairs: int) -> D
         )
     _check_rows(path, "decisions[{}].row", [each.row for each in found.decisions], pairs)
     _check_rows(path, "sample[{}]", found.sample, pairs)
+    if sample is not None:
+        _check_sample(path, found.sample, sample)
     return found
+
+
+def _check_sample(path: str | os.PathLike[str], found: Sequence[int], drawn: Sequence[int]) -> None:
+    """Refuse what was not drawn: a page shows the first rows of the sample, or all."""
+    if len(found) > len(drawn):
+        raise InputError(f"{path}: sample: {len(found)} rows, but this audit drew {len(drawn)}; export the file again")
+    for place, (row, own) in enumerate(zip(found, drawn, strict=False)):
+        if row != own:
+            raise InputError(
+                f"{path}: sample[{place}]: row {row}, but this audit drew row {own}; the sample is chance's alone, so "
+                "export the file again from this audit's report.html"
+            )
 
 
 def _check_rows(path: str | os.PathLike[str], key: str, rows: Sequence[int], pairs: int) -> None:

@@ -1,0 +1,94 @@
+"""The cut that decisions by hand suggest, on an audit whose scores were shifted on purpose."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from in2r.audit.auditor import Auditor
+from in2r.audit.by_hand import move_cut
+from in2r.audit.page import make_page, shown_rows
+from in2r.audit.verdicts import decide
+from in2r.report import Decisions
+from in2r.report.decisions import Decision
+from planted_pairs import planted
+
+MADE = planted(images=500, moved=0.3)
+
+
+@pytest.fixture(scope="module")
+def audit():
+    return Auditor(draws=2).fit(MADE["features"], MADE["captions"], image_of_caption=MADE["owner"]).audit_
+
+
+def shifted(audit, by):
+    """The audit with log-odds that are too high by so much."""
+    odds = audit.judgement.log_odds + by
+    judgement = replace(audit.judgement, log_odds=odds, score=odds.sigmoid().float())
+    return replace(audit, judgement=judgement, verdicts=decide(audit.pairs, audit.base, judgement))
+
+
+def decided(audit, rows):
+    """Decisions that are true."""
+    words = ("wrong", "right")
+    found = tuple(Decision(int(row), words[int(MADE["right"][row])]) for row in dict.fromkeys(rows))
+    return Decisions(1, audit.identity, (), found)
+
+
+def quality(audit):
+    """Precision and recall of the suspects, and their harmonic mean."""
+    flagged, wrong = np.isin(audit.verdicts.names, ("suspect", "mismatch")), ~MADE["right"]
+    precision, recall = wrong[flagged].mean(), flagged[wrong].mean()
+    return precision, recall, 2 * precision * recall / (precision + recall)
+
+
+@pytest.mark.parametrize("by", [1.5, -3.0])
+def test_suspects_of_shifted_scores_get_better(audit, by):
+    before = shifted(audit, by)
+    rows = shown_rows(before)
+    after = move_cut(before, decided(before, [*rows.worst[:20], *rows.borderline, *rows.sample[:40]]))
+    (p_before, r_before, f_before), (p, r, f) = quality(before), quality(after)
+    assert f > f_before + 0.05
+    assert (r > r_before + 0.1) if by > 0 else (p > p_before + 0.1)
+    assert f > quality(audit)[2] - 0.05  # as good as if nothing had been shifted
+    assert after.judgement is before.judgement
+    assert (after.config.cut > 0.6) if by > 0 else (after.config.cut < 0.4)
+    score = after.verdicts.score
+    assert (np.isin(after.verdicts.names, ("suspect", "mismatch")) == (score < after.config.cut)).all()
+    assert ((after.verdicts.names == "mismatch") == (score < after.config.sure)).all()
+    said = after.summary()["by_hand"]
+    assert said["decisions"] == len(dict.fromkeys([*rows.worst[:20], *rows.borderline, *rows.sample[:40]]))
+    assert (said["cut_before"], said["cut"]) == (0.5, after.config.cut)
+    assert after.summary()["cut"] == after.summary()["settings"]["cut"] == said["cut"]
+    change = [np.isin(one.verdicts.names, ("suspect", "mismatch")).sum() for one in (before, after)]
+    assert said["more_suspects"] == change[1] - change[0]
+    page = make_page(after)
+    assert page.cut == said["cut"]
+    assert page.method.endswith(f"The cut was fitted to {said['decisions']} decisions by hand.")
+    assert [pair.row for pair in page.sample] == [pair.row for pair in make_page(before).sample]
+
+
+def test_scores_that_are_right_keep_their_cut_nearly(audit):
+    rows = shown_rows(audit)
+    after = move_cut(audit, decided(audit, [*rows.borderline, *rows.sample]))
+    assert quality(after)[2] > quality(audit)[2] - 0.03
+
+
+def test_decisions_of_one_kind_alone_move_nothing(audit):
+    right, wrong = np.flatnonzero(MADE["right"])[:9], np.flatnonzero(~MADE["right"])[:9]
+    for rows in ([], right, wrong):
+        assert move_cut(audit, decided(audit, rows)) is None
+    both = decided(audit, [*right, *wrong])
+    assert move_cut(audit, both) is not None
+    assert move_cut(replace(audit, verdicts=replace(audit.verdicts, told=False)), both) is None
+
+
+def test_pairs_without_a_score_and_unsure_ones_do_not_count():
+    captions = [*MADE["captions"][:200]]
+    captions[3] = ""
+    found = Auditor(draws=2).fit(MADE["features"][:100], captions, image_of_caption=MADE["owner"][:200]).audit_
+    decisions = Decisions(1, "", (), (
+        Decision(3, "wrong"), Decision(4, "unsure"), Decision(5, "wrong"), Decision(6, "right")
+    ))  # fmt: skip
+    assert move_cut(found, decisions).summary()["by_hand"]["decisions"] == 2
+    assert move_cut(found, replace(decisions, decisions=decisions.decisions[:2])) is None
