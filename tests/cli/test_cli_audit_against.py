@@ -88,7 +88,17 @@ def test_the_summary_and_the_page_name_the_audit(place: Path) -> None:
     assert new["settings"]["seed"] == 4
     assert new["doubts"] == ["FEW PAIRS of pairs.csv: 600; with fewer than 1,000, scores are a hint at most"]
     text = Read(place / "judged" / "report.html").text
-    assert "220 pairs were judged by the audit of pairs.csv, by 5 kinds of evidence" in text
+    assert "220 pairs were judged by the audit of pairs.csv: its pairs alone were asked" in text
+
+
+@pytest.mark.parametrize("kind", ["own similarity", "lemon"])
+def test_an_audit_by_one_kind_of_evidence_judges_by_it(kind: str, place: Path, tmp_path: Path) -> None:
+    kept, out = tmp_path / "audit", tmp_path / "judged"
+    assert main(["audit", str(place / "old"), "--out", str(kept), "--evidence", kind]) == 0
+    assert main(["audit", str(place / "new"), "--against", str(kept), "--out", str(out)]) == 0
+    assert list(summary_of(out)["components"]) == [kind]
+    assert summary_of(out)["settings"]["evidence"] == kind
+    assert roc_auc_score(NEW["right"], [float(row["score"]) for row in rows_of(out)]) > 0.8
 
 
 def test_one_pair_is_judged_and_the_cut_moves(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -133,6 +143,8 @@ def test_what_makes_no_sense_is_refused(place: Path, tmp_path: Path, capsys: pyt
     np.save(vectors / "captions.npy", NEW["features"][NEW["owner"]])
     cases = [
         (["new", "--seed", "1"], audit, "--seed and --against: give one; what is drawn was drawn by the earlier audit"),
+        (["new", "--evidence", "lemon"], audit,
+         "--evidence and --against: give one; the kinds of evidence are those of the earlier audit"),
         ([str(wide)], audit, f"{wide}: image vectors have 17 numbers; pairs.csv was audited with 16"),
         ([str(vectors)], audit,
          f"{vectors}: captions with vectors of their own; pairs.csv was audited by its captions' words"),

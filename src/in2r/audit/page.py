@@ -35,8 +35,8 @@ HOW = (
     "which needs training: {kinds}. A score is the probability that the pair matches."
 )
 HOW_AGAINST = (
-    "No label was used. {rows:,} pairs were judged by the audit of {table}, by {kinds} kinds of evidence: its pairs "
-    "alone were asked. A score is the probability that the pair matches."
+    "No label was used. {rows:,} pairs were judged by the audit of {table}: its pairs alone were asked. Kinds of "
+    "evidence: {kinds}. A score is the probability that the pair matches."
 )
 
 
