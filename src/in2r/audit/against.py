@@ -92,7 +92,9 @@ def audit_against(
     old = kept.vectors()
     pairs = replace(pairs, vectors=replace(pairs.vectors, group_of_image=_groups(pairs.vectors, kept)))
     panel = Panel(old, kept.fold_of_image, len(kept.maps) - 1, kept.references, _itself(pairs, kept))
-    unknown = _Unknown(kept.kinds[len(CHOSEN[config.evidence]) :], torch.full((len(pairs.vectors.images),), -1))
+    unknown = _Unknown(
+        kept.kinds[len(CHOSEN[config.evidence]) :], torch.zeros(len(pairs.vectors.images), dtype=torch.int64)
+    )
     base = EvidenceBase(pairs.vectors, config, unknown if unknown.names else None, panel)
     on_step("evidence")
     judgement = judge_against(base, kept)

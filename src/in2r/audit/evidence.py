@@ -24,6 +24,8 @@ from in2r.seeds import torch_generator
 
 NAMES = ("own similarity", "lead over strangers", "image neighbours", "text neighbours", "other captions")
 """The kinds of evidence that need no training; the last three are what other pairs say."""
+TRAINED = ("trained similarity", "trained lead")
+"""The kinds of evidence of trained runs."""
 LEMON = "lemon"
 CHOSEN = {"all": NAMES, "own similarity": NAMES[:1], LEMON: (LEMON,)}
 """The kinds of each value of `AuditConfig.evidence`."""
@@ -34,8 +36,8 @@ MEANINGS = {
     "text neighbours": "how alike the image is to images of similar captions",
     "other captions": "how alike the caption is to the image's other captions",
     LEMON: "LEMoN's fixed setting: image and caption, and those of the neighbours on both sides",
-    "trained similarity": "how alike networks find them that were not trained on them",
-    "trained lead": "how much more alike than random captions and images these networks find them",
+    TRAINED[0]: "how alike networks find them that were not trained on them",
+    TRAINED[1]: "how much more alike than random captions and images these networks find them",
 }
 BELIEVED = 1e-6
 """Least weight of a pair in the linear maps, so that no fold is empty."""
@@ -51,7 +53,7 @@ class Scorer(Protocol):
 
     @property
     def model_of_image(self) -> Tensor:
-        """(n,) int64, which of its models judges an image's pairs: one that was not trained on them; -1: none."""
+        """(n,) int64, which of its models judges an image's pairs: one that was not trained on them."""
         ...
 
     def __call__(self, images: Tensor, texts: Tensor) -> Tensor:
@@ -184,7 +186,7 @@ class EvidenceBase:
             self._itself, self.references = panel.itself, panel.references
         self.stratum = self.fold_of_image
         if self.scorer is not None:
-            self.stratum = self.stratum + (self._folds + 1) * (self.scorer.model_of_image + 1)
+            self.stratum = self.stratum + (self._folds + 1) * self.scorer.model_of_image
         drawn = torch.randperm(len(self.references), generator=torch_generator(config.seed, "strangers"))
         self.strangers = self.references[drawn[: config.strangers]]
         self._group_of_pair = witness.group_of_image[witness.image_of_pair]

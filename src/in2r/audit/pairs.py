@@ -38,6 +38,23 @@ DIGEST = 16
 
 
 @dataclass(frozen=True)
+class Origin:
+    """Where the judged pairs lie in a data folder.
+
+    Attributes:
+        source: the folder.
+        splits: all of its splits, mismatched where noise was injected.
+        pairs: (N,) int64, the place of each judged pair in all splits, one after the other.
+        images: (n,) int64, the place of each of their images.
+    """
+
+    source: DataSource
+    splits: Sequence[PairSet]
+    pairs: Tensor
+    images: Tensor
+
+
+@dataclass(frozen=True)
 class AuditPairs:
     """All rows of a table, and vectors of those that can be judged.
 
@@ -72,6 +89,7 @@ class AuditPairs:
     clean: NDArray[np.bool_] | None = None
     encoder: Mapping[str, Any] | None = None
     words: Tfidf | None = None
+    origin: Origin | None = None
 
     def shown(self) -> Shown:
         """Return what can be shown of the judged pairs."""
@@ -142,7 +160,8 @@ def read_pairs(
     require_pairs(len(order), f"{path}: ", FEWEST if against is None else 1)
     if against is not None:
         against.require_like(source.encoder(), splits[0].caption_vectors is not None, f"{path}: ")
-    vectors, same, words = _vectors(splits, torch.from_numpy(order), text_dim, against)
+    origin = Origin(source, splits, torch.from_numpy(order), _images_of(splits, torch.from_numpy(order))[0])
+    vectors, same, words = _vectors(splits, origin.pairs, text_dim, against)
     require_comparable(vectors, against, f"{path}: ")
     return AuditPairs(
         name=table.path.name if table is not None else Path(path).name,
@@ -159,6 +178,7 @@ def read_pairs(
         fingerprint=source.fingerprint(),
         encoder=source.encoder(),
         words=words,
+        origin=origin,
     )
 
 
@@ -227,6 +247,14 @@ def _whole(
     return images, captions, {"split": parts, "image": images, "caption": captions}
 
 
+def _images_of(splits: Sequence[PairSet], pairs: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the images of some pairs of all splits, ascending, and the number of each pair's image among these."""
+    starts = np.cumsum([0, *(len(split.images) for split in splits)])
+    owners = [split.image_of_caption + start for split, start in zip(splits, starts, strict=False)]
+    kept, image_of_pair = torch.unique(torch.from_numpy(np.concatenate(owners))[pairs], return_inverse=True)
+    return kept, image_of_pair
+
+
 def _vectors(
     splits: Sequence[PairSet], pairs: Tensor, text_dim: int, against: Kept | None
 ) -> tuple[Vectors, NDArray[np.int64], Tfidf | None]:
@@ -239,9 +267,7 @@ def _vectors(
         for features in (split.images, split.caption_vectors):
             if features is not None:
                 require_finite(features)
-    starts = np.cumsum([0, *(len(split.images) for split in splits)])
-    owners = [split.image_of_caption + start for split, start in zip(splits, starts, strict=False)]
-    kept, image_of_pair = torch.unique(torch.from_numpy(np.concatenate(owners))[pairs], return_inverse=True)
+    kept, image_of_pair = _images_of(splits, pairs)
     images = _read([split.images for split in splits], kept)
     given = [split.caption_vectors for split in splits if split.caption_vectors is not None]
     words = [text for split in splits for text in split.captions or ()]

@@ -15,8 +15,10 @@ from in2r.errors import InputError, command_line
 
 if TYPE_CHECKING:
     from in2r.audit.kept import Kept
+    from in2r.audit.pairs import AuditPairs
     from in2r.audit.result import Audit
     from in2r.audit.settings import AuditConfig
+    from in2r.audit.trained import TrainedScorer
 
 EXAMPLES = """\
 examples:
@@ -85,6 +87,21 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         choices=("all", "own similarity", "lemon"),
         help="one kind alone serves as a baseline; default: all",
     )
+    parser.add_argument(
+        "--train",
+        nargs="*",
+        metavar="SETTING",
+        help="also train two runs, each on one half of the images, which judge the other half: a preset and key=value, "
+        "as `in2r train` takes them; default: corroborate; seldom worth its time (docs/audit.md)",
+    )
+    parser.add_argument(
+        "--run",
+        nargs="+",
+        type=path_argument,
+        dest="runs",
+        metavar="RUN",
+        help="also ask trained runs about pairs that they were not trained on",
+    )
     parser.add_argument("--seed", type=int, help="of all that is drawn; default: 0")
     parser.add_argument(
         "--bom", action="store_true", help="start pairs.csv with a mark by which spreadsheets read UTF-8"
@@ -107,13 +124,18 @@ def run(args: argparse.Namespace) -> int:
     if args.top < 0:
         raise InputError(f"--top must be at least 0, got {args.top}")
     require_no_data(out)
+    if args.train is not None and args.noise is not None:
+        raise InputError("--train and --noise: give one; the runs would be trained on the pairs as they are")
     if args.against is not None:
         _require_apart(args)
     kept = None if args.against is None else load_kept(Path(args.against))
     config = _config(args, kept)
     data = _data(args, console)
-    with console.status("reading the data") as status:
-        audit = _audit(args, data, config, kept, status.update)
+    with console.status("reading the data"):
+        pairs = _pairs(args, data, config, kept)
+    scorer = _scorer(args, pairs, config, console)
+    with console.status("judging") as status:
+        audit = _audit(pairs, config, kept, scorer, status.update)
         decisions, given = None, audit
         if args.decisions is not None:
             decisions = read_decisions(
@@ -147,6 +169,8 @@ def _require_apart(args: argparse.Namespace) -> None:
     """Raise `InputError` for what makes no sense where a kept audit judges."""
     if args.seed is not None:
         raise InputError("--seed and --against: give one; what is drawn was drawn by the earlier audit")
+    if args.train is not None or args.runs:
+        raise InputError("--train or --run, and --against: give one; a kept audit does not keep networks")
     if args.evidence is not None:
         raise InputError("--evidence and --against: give one; the kinds of evidence are those of the earlier audit")
     if Path(args.out).resolve() == Path(args.against).resolve():
@@ -194,16 +218,8 @@ def _data(args: argparse.Namespace, console: Console) -> Path:
     return data
 
 
-def _audit(
-    args: argparse.Namespace,
-    data: Path,
-    config: "AuditConfig",
-    kept: "Kept | None",
-    on_step: Callable[[str], None],
-) -> "Audit":
-    from in2r.audit.against import audit_against
+def _pairs(args: argparse.Namespace, data: Path, config: "AuditConfig", kept: "Kept | None") -> "AuditPairs":
     from in2r.audit.pairs import read_pairs
-    from in2r.audit.result import audit_pairs
 
     pairs = read_pairs(
         data,
@@ -216,6 +232,51 @@ def _audit(
     )
     if args.source is not None and args.source not in pairs.columns:
         raise InputError(f"--source {args.source!r}: no such column; found {', '.join(map(repr, pairs.columns))}")
+    return pairs
+
+
+def _scorer(
+    args: argparse.Namespace, pairs: "AuditPairs", config: "AuditConfig", console: Console
+) -> "TrainedScorer | None":
+    """Return the evidence of runs, which are trained first where --train says so."""
+    from in2r.audit.trained import train_halves, trained_scorer
+    from in2r.cli.show import Terminal
+    from in2r.runs.settings import load_config
+
+    runs = [Path(run) for run in args.runs or []]
+    if args.train is not None:
+        assert pairs.origin is not None
+        named = [text for text in args.train if "=" not in text]
+        if len(named) > 1:
+            raise InputError(f"--train {' '.join(args.train)}: one preset and settings such as train.epochs=20")
+        read = pairs.origin.splits[0].caption_vectors is not None
+        data = {
+            "path": str(pairs.origin.source.path.absolute()),
+            "layout": args.layout,
+            "caption_vectors": (args.caption_vectors or "auto") if read else None,
+            "skip_missing": True,
+        }
+        settings = load_config(
+            named[0] if named else "corroborate", [text for text in args.train if "=" in text], data=data
+        )
+        terminal = Terminal(console)
+        try:
+            runs += train_halves(Path(args.out) / "train", pairs, config, settings, terminal)
+        finally:
+            terminal.close()
+    return trained_scorer(runs, pairs, config) if runs else None
+
+
+def _audit(
+    pairs: "AuditPairs",
+    config: "AuditConfig",
+    kept: "Kept | None",
+    scorer: "TrainedScorer | None",
+    on_step: Callable[[str], None],
+) -> "Audit":
+    from in2r.audit.against import audit_against
+    from in2r.audit.result import audit_pairs
+
     if kept is not None:
         return audit_against(pairs, kept, config, on_step)
-    return audit_pairs(pairs, config, on_step=on_step)
+    return audit_pairs(pairs, config, scorer, on_step)
