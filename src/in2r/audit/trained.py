@@ -148,8 +148,8 @@ def trained_scorer(runs: Sequence[Path], pairs: AuditPairs, config: AuditConfig,
     unjudged = int(knows.all(dim=0).sum())
     if unjudged:
         raise InputError(
-            f"{', '.join(map(str, runs))}: trained on {unjudged:,} of the {len(data.images):,} images, whose pairs other "
-            "runs alone can judge; --train trains two, each of which judges what the other has seen"
+            f"{', '.join(map(str, runs))}: trained on {unjudged:,} of the {len(data.images):,} images, whose pairs only "
+            "other runs can judge; --train trains two, each of which judges what the other has seen"
         )
     fold = folds_of_images(data.group_of_image, config)
     judges = [(~column).nonzero().squeeze(1) for column in knows.T]

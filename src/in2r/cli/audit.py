@@ -10,7 +10,7 @@ from rich.console import Console
 
 from in2r.cli.audit_show import key_figures, say_cut, say_decisions, worst_pairs
 from in2r.cli.features import ENCODERS, add_options, make
-from in2r.cli.paths import path_argument
+from in2r.cli.paths import name_or_path, path_argument
 from in2r.errors import InputError, command_line
 
 if TYPE_CHECKING:
@@ -90,6 +90,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     parser.add_argument(
         "--train",
         nargs="*",
+        type=name_or_path,
         metavar="SETTING",
         help="also train two runs, each on one half of the images, which judge the other half: a preset and key=value, "
         "as `in2r train` takes them; default: corroborate; seldom worth its time (docs/audit.md)",
