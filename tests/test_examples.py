@@ -1,5 +1,6 @@
 """The examples run; those with real weights only where the packages that carry them are installed."""
 
+import runpy
 from pathlib import Path
 
 import numpy as np
@@ -25,3 +26,11 @@ def test_the_efficientnet_gives_features_like_the_reference(shared: Path) -> Non
     found = encoded.grid.mean((1, 2)).numpy()
     assert np.corrcoef(found.mean(0), reference.mean(0))[0, 1] > 0.4  # 200 other photographs, the same features
     assert found.std() == pytest.approx(reference.std(), rel=0.3)
+
+
+def test_the_feed_example_tells_right_from_wrong(capsys: pytest.CaptureFixture[str]) -> None:
+    found = runpy.run_path(str(EXAMPLES / "audit_feed.py"), run_name="__main__")
+    assert found["auditor"].noise_rate_ == pytest.approx(0.2, abs=0.03)
+    assert set(found["suspects"][:100]) <= set(range(400))
+    assert found["scores"][:100].mean() < 0.2 < 0.8 < found["scores"][100:].mean()
+    assert "noise rate" in capsys.readouterr().out

@@ -147,9 +147,10 @@ def trained_scorer(runs: Sequence[Path], pairs: AuditPairs, config: AuditConfig,
     knows = torch.stack([_images_trained_on(run, origin, data, pairs.judged) for run in runs])
     unjudged = int(knows.all(dim=0).sum())
     if unjudged:
+        names = ", ".join(map(str, runs))
         raise InputError(
-            f"{', '.join(map(str, runs))}: trained on {unjudged:,} of the {len(data.images):,} images, whose pairs only "
-            "other runs can judge; --train trains two, each of which judges what the other has seen"
+            f"{names}: trained on {unjudged:,} of the {len(data.images):,} images, so another run must "
+            "judge these; --train trains two, each of which judges what the other has seen"
         )
     fold = folds_of_images(data.group_of_image, config)
     judges = [(~column).nonzero().squeeze(1) for column in knows.T]
