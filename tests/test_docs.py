@@ -77,8 +77,8 @@ def test_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
     encoders = {name: build_backbone(config, inputs) for name in "AB"}
     save_model(tmp_path / "runs" / "mine" / "model", encoders, config, inputs, vocabulary, "card", {})
-    (tmp_path / "shop").mkdir()
-    np.save(tmp_path / "shop" / "images.npy", np.ones((3, 4, 6), np.float32))
+    (tmp_path / "audited" / "data").mkdir(parents=True)
+    np.save(tmp_path / "audited" / "data" / "images.npy", np.ones((3, 4, 6), np.float32))
     names = run_blocks(CHECKOUT / "README.md", {})
     assert np.shape(names["similarity"]) == (3, 1)
 
