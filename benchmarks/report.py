@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pages import DOCS, markdown, replace_parts
-from report_audit import write_audit, write_feeds, write_scale
+from report_audit import write_audit, write_feeds, write_scale, write_trained
 
 from in2r.bench.compare import RSUM, Line
 from in2r.bench.folder import GridFolder
@@ -333,6 +333,7 @@ def main() -> int:
     for report in REPORTS:
         write(report)
     write_audit()
+    write_trained()
     write_scale()
     write_feeds()
     return 0

@@ -1,4 +1,4 @@
-"""Write the tables of docs/audit.md from the figures of audit.py and audit_scale.py; benchmarks/report.py does it."""
+"""Write the tables of docs/audit.md from the figures of audit*.py; benchmarks/report.py does it."""
 
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
@@ -133,3 +133,20 @@ def write_feeds() -> None:
         "feed human": markdown(["evidence", "rank correlation", "AUROC", "AUROC, clear"], rated, 1),
     }
     replace_parts(DOCS / "audit.md", parts)
+
+
+def write_trained() -> None:
+    """Fill the part of docs/audit.md on trained runs from benchmarks/results/audit_trained.json."""
+    file = RESULTS / "audit_trained.json"
+    if not file.is_file():
+        return
+    rows = []
+    kinds = ("all together", "lead over strangers", "trained similarity", "trained lead")
+    for noise, runs in read_json(file).items():
+        level, ratio = noise.split(":")
+        for preset, one in runs.items():
+            values = [f"{one['auroc'][kind]:.4f}" if kind in one["auroc"] else "" for kind in kinds]
+            rates = [f"{one[name]:.3f}" for name in ("noise", "estimated", "calibration_error")]
+            rows.append([f"{level}, {100 * float(ratio):.0f} %", preset, *values, *rates])
+    head = ["noise of train", "half runs", *kinds, "truly wrong", "estimated", "calibration error"]
+    replace_parts(DOCS / "audit.md", {"trained": markdown(head, rows, 2)})
