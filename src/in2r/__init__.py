@@ -23,3 +23,8 @@ def __getattr__(name: str) -> Any:
     if name in _PACKAGES:
         return import_module(f"in2r.{name}")
     raise AttributeError(f"module 'in2r' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """Name what can be used."""
+    return sorted([*__all__, *_PACKAGES])

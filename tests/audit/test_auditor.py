@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pytest
 from report_pages import Read
+from sklearn.base import clone
 from sklearn.metrics import roc_auc_score
 
 import in2r
@@ -163,3 +164,14 @@ def test_settings_out_of_range_are_refused():
     ):
         with pytest.raises(InputError, match=f"^{re.escape(said)}$"):
             Auditor(**settings)
+
+
+def test_scikit_learn_can_clone_it():
+    auditor = Auditor(seed=3, cut=0.4)
+    again = clone(auditor)
+    assert again is not auditor
+    assert again.config == auditor.config
+    assert repr(again) == "Auditor(seed=3, cut=0.4)"
+    assert again.set_params(cut=0.2).config.cut == 0.2
+    with pytest.raises(InputError, match="folds"):
+        again.set_params(folds=1)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from in2r.audit.auditor import Auditor
-from in2r.audit.by_hand import move_cut
+from in2r.audit.by_hand import follow, move_cut
 from in2r.audit.page import make_page, shown_rows
 from in2r.audit.verdicts import decide
 from in2r.report import Decisions
@@ -92,3 +92,19 @@ def test_pairs_without_a_score_and_unsure_ones_do_not_count():
     ))  # fmt: skip
     assert move_cut(found, decisions).summary()["by_hand"]["decisions"] == 2
     assert move_cut(found, replace(decisions, decisions=decisions.decisions[:2])) is None
+
+
+def test_decided_rows_follow_the_decision_and_no_other_row(audit):
+    names = audit.verdicts.names
+    suspect, ok = (
+        int(np.flatnonzero(np.isin(names, kinds))[0]) for kinds in (("suspect", "mismatch"), ("ok", "vague"))
+    )
+    unsure = int(np.flatnonzero(np.isin(names, ("suspect", "mismatch")))[1])
+    words = {suspect: "right", ok: "wrong", unsure: "unsure"}
+    found = follow(audit, Decisions(1, "", (), tuple(Decision(row, word) for row, word in words.items())))
+    assert found.decided == {suspect: "right", ok: "wrong"}
+    changed = np.flatnonzero(found.verdicts.names != names).tolist()
+    assert sorted(changed) == sorted([suspect, ok])
+    assert (found.verdicts.names[suspect], found.verdicts.names[ok]) == ("ok", "mismatch")
+    assert (found.verdicts.kept[suspect], found.verdicts.kept[ok]) == (True, False)
+    assert np.array_equal(found.verdicts.score, audit.verdicts.score, equal_nan=True)

@@ -63,6 +63,25 @@ class Auditor:
         found._kept = kept
         return found
 
+    def get_params(self, deep: bool = True) -> dict[str, object]:
+        """Return the settings by name, as scikit-learn's tools ask for them."""
+        return asdict(self.config)
+
+    def set_params(self, **settings: object) -> "Auditor":
+        """Change settings and return itself.
+
+        Raises:
+            InputError: an unknown setting, or a value out of range.
+        """
+        self.config = fill(AuditConfig, {**asdict(self.config), **settings})
+        return self
+
+    def __repr__(self) -> str:
+        """Say what differs from the defaults."""
+        usual = asdict(AuditConfig())
+        changed = ", ".join(f"{name}={value!r}" for name, value in asdict(self.config).items() if value != usual[name])
+        return f"Auditor({changed})"
+
     def fit(
         self,
         images: ArrayLike,

@@ -1,4 +1,4 @@
-"""An audit's cut, moved to where scores and decisions by hand agree."""
+"""What decisions by hand change: the rows that were decided, and the cut, which goes where both agree."""
 
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -8,7 +8,7 @@ import torch
 
 from in2r.audit.result import Audit
 from in2r.audit.settings import AuditConfig
-from in2r.audit.verdicts import decide
+from in2r.audit.verdicts import KEPT, decide
 from in2r.evidence import recalibrate
 from in2r.report import Decisions
 from in2r.report.page import FLAGGED
@@ -65,6 +65,24 @@ def move_cut(audit: Audit, decisions: Decisions) -> Audit | None:
     more = _flagged(verdicts.names) - _flagged(audit.verdicts.names)
     moved = MovedCut(len(known), found.slope, found.offset, audit.config.cut, config.cut, more)
     return replace(audit, config=config, verdicts=verdicts, by_hand=asdict(moved))
+
+
+def follow(audit: Audit, decisions: Decisions) -> Audit:
+    """Return the audit in which each row that was decided has the verdict of its decision; its score stays.
+
+    A suspect or mismatch that is right is ok; what is wrong is a mismatch. Unsure changes nothing.
+    """
+    names = audit.verdicts.names.astype(object)
+    decided = {
+        row: word for row, word in decisions.by_row().items() if word != "unsure" and row not in audit.pairs.unjudged
+    }
+    for row, word in decided.items():
+        if word == "wrong":
+            names[row] = "mismatch"
+        elif names[row] in FLAGGED:
+            names[row] = "ok"
+    verdicts = replace(audit.verdicts, names=names.astype(str), kept=np.isin(names.astype(str), KEPT))
+    return replace(audit, verdicts=verdicts, decided=decided)
 
 
 def _flagged(names: Any) -> int:

@@ -93,6 +93,7 @@ def table_columns(audit: Audit) -> dict[str, Any]:
         "caption": list(pairs.captions),
         "score": found.score,
         "verdict": found.names.tolist(),
+        "decision": [audit.decided.get(row, "") for row in range(len(pairs.images))],
         "percentile": found.percentile,
         **{name.replace(" ", "_"): values for name, values in found.components.items()},
         "fits_other_images": found.strangers,
@@ -132,6 +133,9 @@ def _write_lists(folder: Path, audit: Audit) -> None:
         write_text(folder / name, "".join(f"{row}\n" for row in rows.tolist()))
     weights = score if audit.verdicts.told else np.ones(len(score))
     weights = np.where(np.isin(audit.verdicts.names, ("empty", "unreadable", "duplicate")), 0.0, weights)
+    for row, word in audit.decided.items():
+        if audit.verdicts.names[row] != "duplicate":
+            weights[row] = 1.0 if word == "right" else 0.0
     write_csv(
         folder / "weights.csv", ("row", "weight"), ((row, f"{w:.{DIGITS}g}") for row, w in enumerate(weights.tolist()))
     )

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from in2r.audit.evidence import MEANINGS, EvidenceBase, Scorer
@@ -28,6 +28,7 @@ class Audit:
         judgement: of the pairs that could be judged.
         verdicts: of every row.
         against: the kept audit by which the pairs were judged; None: by themselves.
+        decided: row → "right" or "wrong", as decided by hand.
         by_hand: how decisions by hand have moved the cut (`MovedCut`); None where they have not.
     """
 
@@ -38,6 +39,7 @@ class Audit:
     verdicts: Verdicts
     against: Kept | None = None
     by_hand: Mapping[str, Any] | None = None
+    decided: Mapping[int, str] = field(default_factory=dict)
 
     @property
     def identity(self) -> str:

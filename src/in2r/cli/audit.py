@@ -115,7 +115,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 def run(args: argparse.Namespace) -> int:
     """Judge every pair, write the folder, print the key figures and the worst pairs."""
-    from in2r.audit.by_hand import move_cut
+    from in2r.audit.by_hand import follow, move_cut
     from in2r.audit.folder import require_no_data, write_audit
     from in2r.audit.kept import load_kept
     from in2r.audit.page import shown_rows, write_page
@@ -147,6 +147,7 @@ def run(args: argparse.Namespace) -> int:
             )
             if args.cut is None:
                 audit = move_cut(audit, decisions) or audit
+            audit = follow(audit, decisions)
         status.update("writing")
         write_audit(out, audit, bom=args.bom)
         write_page(out / "report.html", audit, args.source)
@@ -209,6 +210,8 @@ def _data(args: argparse.Namespace, console: Console) -> Path:
     model = f"the model by --encoder KIND:NAME: {ENCODERS}; such as --encoder transformers:openai/clip-vit-base-patch32"
     if args.table is not None:
         raise InputError(f"{args.table}: a table goes with photos, of which features are made first; name {model}")
+    if (data / "judge.safetensors").is_file() or (data / "summary.json").is_file():
+        raise InputError(f"{data}: an audit; expected the folder of the data that it judged, such as {data / 'data'}")
     if data.is_dir() and not holds_data(data):
         raise InputError(
             f"{data}: no data folder; expected {LAYOUTS}; of photos, features are made first; name {model}"

@@ -18,6 +18,8 @@ def key_figures(audit: "Audit") -> Table:
     table.add_row(
         "rows", f"{figures['rows']:,}, of which {figures['judged']:,} were judged ({figures['images']:,} images)"
     )
+    if audit.pairs.words is not None:
+        table.add_row("captions", "compared by their words (TF-IDF); vectors of a text encoder would tell more")
     if audit.against is not None:
         table.add_row("judged by", Text(f"the audit of {audit.against.table}"))
     if figures["noise_rate"] is None:

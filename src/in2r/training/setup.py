@@ -125,6 +125,10 @@ def open_setup(
     source = open_configured(data, announce=first)
     _refuse_shared_images(source)
     train = source.split("train")
+    if first and data.leave_out is not None:
+        log.info(
+            "%s training pairs are left, without the rows in %s", f"{len(train.image_of_caption):,}", data.leave_out
+        )
     kind = text_kind(config.model, "vectors" if train.caption_vectors is not None else "words")
     check_split(train, kind == "vectors", first)
     if first and kind == "words":

@@ -164,6 +164,7 @@ function openPanel(id) {
   panel = id;
   current = null;
   show();
+  window.scrollTo(0, 0);
 }
 
 function visible() {
