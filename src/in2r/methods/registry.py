@@ -17,6 +17,7 @@ from in2r.methods.contrast import LossConfig
 from in2r.methods.corroborate import Corroborate
 from in2r.methods.division import PartitionConfig
 from in2r.methods.esc import Esc
+from in2r.methods.gsc import Gsc, GscPlus
 from in2r.methods.in2r import In2r
 from in2r.methods.l2rm import L2rm
 from in2r.methods.ncr import Ncr
@@ -30,6 +31,8 @@ METHODS: dict[str, type[Method]] = {
     "ncr": Ncr,
     "l2rm": L2rm,
     "esc": Esc,
+    "gsc": Gsc,
+    "gscplus": GscPlus,
 }
 """the package's own methods: the one place where they are registered"""
 
