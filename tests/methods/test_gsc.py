@@ -44,7 +44,7 @@ def method(**settings: object) -> Gsc:
 
 def one_step(bounded: bool = True, y: Sequence[float] = Y, place: Sequence[int] = range(4), **settings: object) -> Any:
     net = Net(Related(bounded), GscOwn(6)).train()
-    given = batch(clean_prob=list(y))
+    given = batch(correspondence=list(y))
     given = replace(given, columns={**given.columns, PLACE: torch.tensor(list(place))})
     (step,) = method(**settings).steps(net, net, {"all": given}, NOW)
     return net, step
@@ -150,10 +150,11 @@ def test_one_network_gets_its_own_correspondences_and_all_pairs() -> None:
     net.own.y.copy_(torch.tensor([0.1, 0.2, 0.3]))
     data = Some(6, [1, 2, 4])
     found = method().divide({}, {"A": net}, data, NOW)["A"]
-    torch.testing.assert_close(found.columns["clean_prob"], torch.tensor([0, 0.1, 0.2, 0, 0.3, 0]))
+    torch.testing.assert_close(found.columns[CORRESPONDENCE], torch.tensor([0, 0.1, 0.2, 0, 0.3, 0]))
     torch.testing.assert_close(found.losses[CORRESPONDENCE], torch.tensor([0.9, 0.8, 0.7]))
     assert found.sets.tolist() == [-1, 0, 0, -1, 0, -1]
-    assert (found.judge, found.figures) == ("A", {"mean_clean_prob": pytest.approx(0.2)})
+    assert (found.judge, found.figures) == ("A", {})
+    assert method().trust(data.pairs, 6).columns[CORRESPONDENCE].tolist() == [1] * 6
     assert method().fixed_columns(data)[PLACE][[1, 2, 4]].tolist() == [0, 1, 2]
 
 
@@ -163,14 +164,14 @@ def test_two_networks_exchange_their_correspondences() -> None:
     nets["B"].own.y.fill_(0.75)
     plus = GscPlus(GscPlusConfig(), PartitionConfig())
     found = plus.divide({}, nets, Pairs(4), NOW)  # type: ignore[arg-type]
-    assert found["A"].columns["clean_prob"].tolist() == [0.75] * 4
-    assert found["B"].columns["clean_prob"].tolist() == [0.25] * 4
+    assert found["A"].columns[CORRESPONDENCE].tolist() == [0.75] * 4
+    assert found["B"].columns[CORRESPONDENCE].tolist() == [0.25] * 4
     assert (found["A"].judge, found["B"].judge) == ("B", "A")
 
 
 def test_a_network_keeps_its_own_signals_and_not_its_peers() -> None:
     net, peer = Net(Related(True), GscOwn(4)).train(), Net(Related(True), GscOwn(4)).train()
-    given = batch(clean_prob=Y)
+    given = batch(correspondence=Y)
     given = replace(given, columns={**given.columns, PLACE: torch.arange(4)})
     plus = GscPlus(GscPlusConfig(), PartitionConfig())
     (step,) = plus.steps(net, peer, {"all": given}, NOW)

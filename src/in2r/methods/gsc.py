@@ -24,7 +24,7 @@ from in2r.models.base import Items
 from in2r.partition import fit_two_gaussians
 
 CORRESPONDENCE = "correspondence"
-"""what the record calls 1 - y"""
+"""the column of y, and what the record calls 1 - y. It orders the pairs; it is no calibrated probability"""
 PLACE = "place"
 """the column that says where a pair stands among those that are trained on"""
 
@@ -110,6 +110,10 @@ class Gsc(Method):
         place[data.pairs] = torch.arange(len(data.pairs))
         return {**super().fixed_columns(data), PLACE: place}
 
+    def trust(self, pairs: Tensor, total: int) -> Division:
+        """Return the division with y = 1 of all pairs."""
+        return replace(whole(pairs, total), columns={CORRESPONDENCE: torch.ones(total)}, figures={})
+
     def divide(
         self, seen: Mapping[str, Seen], nets: Mapping[str, Net], data: TrainingPairs, now: Now
     ) -> Mapping[str, Division]:
@@ -120,9 +124,8 @@ class Gsc(Method):
             column = torch.zeros(total)
             column[data.pairs] = y
             divisions[name] = replace(
-                whole(data.pairs, total),
-                columns={"clean_prob": column},
-                figures={"mean_clean_prob": float(y.mean())},
+                self.trust(data.pairs, total),
+                columns={CORRESPONDENCE: column},
                 losses={CORRESPONDENCE: 1 - y},
                 judge=judge,
             )
@@ -131,7 +134,7 @@ class Gsc(Method):
     def steps(self, net: Net, peer: Net, batches: Mapping[str, Batch], now: Now) -> Iterator[Step]:
         """Make one step: L = L_CM + γ L_IM (Eq. 5); afterwards the signals of its pairs are kept."""
         c, batch = self.config, batches["all"]
-        y, place, ignore = batch.column("clean_prob"), batch.column(PLACE), no_negatives(batch, asked=False)
+        y, place, ignore = batch.column(CORRESPONDENCE), batch.column(PLACE), no_negatives(batch, asked=False)
         images, texts = net.encode(batch)[0]
         similarity = net.score(images, texts)
         i2t = log_confidence(similarity, c.temperature, ignore)
