@@ -93,18 +93,24 @@ def oracle_texts(model: Sgr, captions: list[Tensor]) -> list[tuple[list[Tensor],
     return list(zip(sets, oracle_attention(model.text.attention, sets, False), strict=True))
 
 
-def oracle_logit(model: Sgr, image: tuple[list[Tensor], Tensor], text: tuple[list[Tensor], Tensor]) -> Tensor:
+def oracle_logit(
+    model: Sgr, image: tuple[list[Tensor], Tensor], text: tuple[list[Tensor], Tensor], offset: float = 0.0
+) -> Tensor:
     (regions, g), (words, t) = image, text
     rows = []
     for v in regions:
         cosines = torch.stack([v @ w for w in words])
         rows.append(unit(torch.where(cosines > 0, cosines, 0.1 * cosines)))
-    nodes = [unit(linear(model.whole, (g - t) ** 2))]
+    nodes = [unit(linear(model.whole, (g - t) ** 2 + offset))]
     for place, w in enumerate(words):
         scores = torch.stack([9.0 * row[place] for row in rows])
         weights = scores.exp() / scores.exp().sum()
         context = unit(sum(weight * v for weight, v in zip(weights, regions, strict=True)))
-        nodes.append(unit(linear(model.local, (context - w) ** 2)))
+        nodes.append(unit(linear(model.local, (context - w) ** 2 + offset)))
+    return oracle_graph(model, nodes)
+
+
+def oracle_graph(model: Sgr, nodes: list[Tensor]) -> Tensor:
     for step in model.steps:
         new = []
         for node in nodes:
@@ -134,6 +140,39 @@ def test_equals_a_loop_over_pairs_without_padding(training: bool) -> None:
     single = copy.deepcopy(model).float()
     small = single.score(single.encode_images(values.float(), region_mask), single.encode_texts(ids, word_mask))
     torch.testing.assert_close(small, expected.sigmoid().float(), rtol=0, atol=1e-5)
+
+
+def test_relations_inside_a_side_equal_loops_over_items() -> None:
+    """Captions by attention, row = context, column = the words that attend; images place by place, padding included."""
+    model = make().eval()
+    (values, region_mask), (ids, word_mask) = batch()
+    with torch.no_grad():
+        texts = oracle_texts(model, [row[:length] for row, length in zip(ids, LENGTHS, strict=True)])
+        wanted = torch.stack([torch.stack([oracle_logit(model, one, two, 1e-6) for two in texts]) for one in texts])
+        found = model.relate_by_attention(model.encode_texts(ids, word_mask))
+        torch.testing.assert_close(found, wanted, rtol=0, atol=1e-9)
+        assert (found - found.T).abs().max() > 1e-3
+        images = model.encode_images(values, region_mask)
+        assert images.parts is not None
+        rows = []
+        for v, parts in zip(images.vector, images.parts, strict=True):
+            row = []
+            for other, others in zip(images.vector, images.parts, strict=True):
+                nodes = [unit(linear(model.whole, (v - other) ** 2 + 1e-6))]
+                nodes += [unit(linear(model.local, (x - y) ** 2 + 1e-6)) for x, y in zip(parts, others, strict=True)]
+                row.append(oracle_graph(model, nodes))
+            rows.append(torch.stack(row))
+        torch.testing.assert_close(model.relate_by_place(images), torch.stack(rows), rtol=0, atol=1e-9)
+
+
+def test_an_item_and_itself_have_a_relation_with_a_finite_gradient() -> None:
+    model = make().train()
+    with torch.no_grad():
+        model.whole.bias.zero_()
+        model.local.bias.zero_()
+    (values, region_mask), _ = batch()
+    model.relate_by_place(model.encode_images(values, region_mask)).sum().backward()  # type: ignore[no-untyped-call]
+    assert all(bool(weight.grad.isfinite().all()) for weight in model.parameters() if weight.grad is not None)
 
 
 def test_batches_that_stand_below_each_other_have_their_own_statistics() -> None:

@@ -16,6 +16,8 @@ from in2r.methods.base import Method, MethodConfig, Walk
 from in2r.methods.contrast import LossConfig
 from in2r.methods.corroborate import Corroborate
 from in2r.methods.division import PartitionConfig
+from in2r.methods.esc import Esc
+from in2r.methods.gsc import Gsc, GscPlus
 from in2r.methods.in2r import In2r
 from in2r.methods.l2rm import L2rm
 from in2r.methods.ncr import Ncr
@@ -28,6 +30,9 @@ METHODS: dict[str, type[Method]] = {
     "sce": Sce,
     "ncr": Ncr,
     "l2rm": L2rm,
+    "esc": Esc,
+    "gsc": Gsc,
+    "gscplus": GscPlus,
 }
 """the package's own methods: the one place where they are registered"""
 

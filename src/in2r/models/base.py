@@ -117,6 +117,17 @@ class Backbone(nn.Module):
         """Return (n, m): the cosine, or the value before the sigmoid where `bounded`."""
         raise NotImplementedError
 
+    def relate_by_place(self, items: Items) -> Tensor:
+        """Return how alike items of one side are, (n, n), on the scale of `logits`: parts compared place by place.
+
+        Padded places count as parts of zeros. Without parts: the cosine of the vectors.
+        """
+        return items.vector @ items.vector.T
+
+    def relate_by_attention(self, items: Items) -> Tensor:
+        """Return the same with each part of a column's item compared with what it attends to among the row's parts."""
+        return items.vector @ items.vector.T
+
     def pair_bytes(self, words: int) -> int:
         """Return the memory in bytes that `logits` needs per image-caption pair, without gradient.
 

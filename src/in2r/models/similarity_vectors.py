@@ -16,6 +16,9 @@ from in2r.transfer import at_least_float32
 SLOPE = 0.1
 """Of the leaky ReLU on cosines of regions and words (SCAN, SGRAF)."""
 
+RELATION_OFFSET = 1e-6
+"""Added to squared differences inside one side, so that an item and itself do not give a vector of zeros (GSC)."""
+
 
 class SimilarityVectors(Backbone):
     """Backbone whose similarity is read off the similarity vectors of a pair; a subclass says how (`reason`).
@@ -76,11 +79,30 @@ class SimilarityVectors(Backbone):
 
     def logits(self, images: Items, texts: Items) -> Tensor:
         """Return what the sigmoid of the similarity takes (n, m); a padded region or word has no influence."""
+        return self._compared(images, texts, offset=0.0)
+
+    def relate_by_attention(self, items: Items) -> Tensor:
+        """Return the logit of two items of one side (n, n): row = what is attended to, column = whose parts attend."""
+        return self._compared(items, items, RELATION_OFFSET)
+
+    def relate_by_place(self, items: Items) -> Tensor:
+        """Return the logit of two items of one side (n, n): s_k = unit(W_l (x_ik - x_jk)²) of each place k."""
+        assert items.parts is not None
+        with self.lowered(items.vector):
+            differences = (items.parts[:, None] - items.parts).square() + RELATION_OFFSET
+            nodes = unit_norm(self.local(differences))
+            return self._read(items.vector[:, None] - items.vector, nodes, None, RELATION_OFFSET)
+
+    def _compared(self, images: Items, texts: Items, offset: float) -> Tensor:
         with self.lowered(images.vector):
-            whole = unit_norm(self.whole((images.vector[:, None] - texts.vector).square()))
-            nodes = torch.cat([whole[:, :, None], self._local(images, texts)], dim=2)
             mask = None if texts.mask is None else functional.pad(texts.mask, (1, 0), value=True)
-            return at_least_float32(self.head(self.reason(nodes, mask)).squeeze(-1))
+            nodes = self._local(images, texts, offset)
+            return self._read(images.vector[:, None] - texts.vector, nodes, mask, offset)
+
+    def _read(self, difference: Tensor, nodes: Tensor, mask: Tensor | None, offset: float) -> Tensor:
+        """Return the logits (n, m) of global differences (n, m, D) and similarity vectors (n, m, K, s)."""
+        whole = unit_norm(self.whole(difference.square() + offset))
+        return at_least_float32(self.head(self.reason(torch.cat([whole[:, :, None], nodes], dim=2), mask)).squeeze(-1))
 
     def pair_bytes(self, words: int) -> int:
         """Return the memory in bytes that `logits` needs per pair, without gradient, at captions of `words` words.
@@ -91,7 +113,7 @@ class SimilarityVectors(Backbone):
         attention = nodes * (2 * self.dim + 3 * self.image.regions)
         return 4 * max(attention, nodes * (5 * self.similarity_dim + 2 * nodes))
 
-    def _local(self, images: Items, texts: Items) -> Tensor:
+    def _local(self, images: Items, texts: Items, offset: float) -> Tensor:
         """Return the similarity vectors of all words (n, m, L, s); those of padded words mean nothing."""
         assert images.parts is not None
         assert texts.parts is not None
@@ -99,6 +121,8 @@ class SimilarityVectors(Backbone):
         weights = self._attention(regions @ words.T, images.mask, texts)
         # one chain, so that each (n, m L, D) is freed once the next is there: these are what `pair_bytes` counts
         differences = unit_norm(weights.transpose(1, 2) @ regions).sub(words).square()
+        if offset:  # else nothing is copied
+            differences = differences + offset
         return unit_norm(self.local(differences)).view(len(images), *texts.parts.shape[:2], -1)
 
     def _attention(self, cosines: Tensor, region_mask: Tensor | None, texts: Items) -> Tensor:
