@@ -15,6 +15,7 @@ from in2r.files import expand_home
 from in2r.methods.base import Method, MethodConfig, Walk
 from in2r.methods.contrast import LossConfig
 from in2r.methods.corroborate import Corroborate
+from in2r.methods.decl import Decl
 from in2r.methods.division import PartitionConfig
 from in2r.methods.in2r import In2r
 from in2r.methods.l2rm import L2rm
@@ -28,6 +29,7 @@ METHODS: dict[str, type[Method]] = {
     "sce": Sce,
     "ncr": Ncr,
     "l2rm": L2rm,
+    "decl": Decl,
 }
 """the package's own methods: the one place where they are registered"""
 
