@@ -244,8 +244,9 @@ def test_a_preset_is_what_was_published(preset: str, stated: dict[str, dict[str,
 def test_presets_differ_from_the_defaults_in_what_they_say() -> None:
     in2r = ["in2r", "in2r/discard", "in2r/released", "in2r/tuned"]
     decl = ["decl", "decl/coco", "decl/flickr30k"]
+    sps = ["sps", "sps/coco", "sps/flickr30k"]
     peers = ["l2rm", "l2rm/flickr30k", "ncr", "ncr/flickr30k"]
-    assert presets() == ["corroborate", *decl, *in2r, *peers, "recipe/softmax", "sce", "triplet"]
+    assert presets() == ["corroborate", *decl, *in2r, *peers, "recipe/softmax", "sce", *sps, "triplet"]
     paper = load_config("in2r")
     assert paper == RunConfig()
     assert load_config("in2r/tuned") == replace(paper, method=In2rConfig(partition_loss="auto"))
@@ -415,6 +416,10 @@ def test_merge_leaves_its_inputs_alone() -> None:
         (
             ["method.name=l2rm", "train.batch_of=images"],
             r"`train.captions_per_image` \(3\) must be 1 for l2rm, which needs batches of one size",
+        ),
+        (
+            ["method.name=sps", "partition.threshold=0.7"],
+            r"`method.strict_threshold` \(0\.6\) must be at least `partition.threshold` \(0\.7\)",
         ),
         (["method.name=corroborate"], "corroborate needs `loss.kind=softmax`, got hinge"),
         (

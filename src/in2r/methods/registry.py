@@ -21,6 +21,7 @@ from in2r.methods.in2r import In2r
 from in2r.methods.l2rm import L2rm
 from in2r.methods.ncr import Ncr
 from in2r.methods.plain import Sce, Triplet
+from in2r.methods.sps import Sps
 
 METHODS: dict[str, type[Method]] = {
     "corroborate": Corroborate,
@@ -30,6 +31,7 @@ METHODS: dict[str, type[Method]] = {
     "ncr": Ncr,
     "l2rm": L2rm,
     "decl": Decl,
+    "sps": Sps,
 }
 """the package's own methods: the one place where they are registered"""
 
