@@ -9,7 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from given import Given, Pairs, S, batch
+from in2r.losses import triplet_loss
 from in2r.methods import Batch, Net, Now, PartitionConfig, Seen
+from in2r.methods.judging import HINGE
 from in2r.methods.sps import (
     INFO,
     Sps,
@@ -49,6 +51,12 @@ def images_at(*angles: float) -> Tensor:
 def step_losses(sps: Sps, one: Net, batches: dict[str, Batch], now: Now) -> list[dict[str, float]]:
     steps = sps.steps(one, one, batches, now)
     return [{name: float(loss.detach()) for name, loss in step.losses.items()} for step in steps]
+
+
+def observed(losses: Tensor, mismatched: Tensor | None = None) -> Seen:
+    """Return losses (n,) as both observed ones; of mismatched pairs the hinge is given, or 1."""
+    hinge = torch.ones(8) if mismatched is None else mismatched
+    return Seen({INFO: losses, HINGE: losses}, {INFO: torch.full((8,), 5.0), HINGE: hinge})
 
 
 # --- formulas
@@ -106,6 +114,7 @@ def test_the_observed_loss_is_that_of_the_warm_up() -> None:
     one = net()
     seen = method().observe(one, *one.encode(batch())[0], torch.arange(4))
     torch.testing.assert_close(seen[INFO].detach(), info_nce(S, T))
+    torch.testing.assert_close(seen[HINGE].detach(), triplet_loss(S, 0.2, negatives="mean", reduction="none"))
 
 
 def test_each_network_gets_its_peers_three_sets() -> None:
@@ -113,7 +122,7 @@ def test_each_network_gets_its_peers_three_sets() -> None:
     losses = torch.cat([torch.linspace(0.0, 0.2, 30), torch.linspace(0.3, 0.7, 9), torch.linspace(0.8, 1.0, 30)])
     low = torch.linspace(0.9, 1.0, len(losses))
     low[:40] = torch.linspace(0.0, 0.1, 40)
-    seen = {"A": Seen({INFO: losses}, {INFO: torch.ones(8)}), "B": Seen({INFO: low}, {INFO: torch.ones(8)})}
+    seen = {"A": observed(losses), "B": observed(low)}
     sps = Sps(SpsConfig(), PartitionConfig(threshold=0.2, single_mode="split"))
     found = sps.divide(seen, {"A": net(), "B": net()}, Pairs(len(losses)), EARLY)  # type: ignore[arg-type]
     assert (found["A"].judge, found["B"].judge) == ("B", "A")
@@ -126,14 +135,24 @@ def test_each_network_gets_its_peers_three_sets() -> None:
 
 def test_where_nothing_is_strictly_clean_the_clean_pairs_are() -> None:
     losses = torch.cat([torch.linspace(0.0, 0.2, 30), torch.linspace(0.8, 1.0, 30)])
-    seen = dict.fromkeys("AB", Seen({INFO: losses}, {INFO: torch.ones(8)}))
+    seen = dict.fromkeys("AB", observed(losses))
     sps = Sps(SpsConfig(strict_threshold=1.0), PartitionConfig(single_mode="split"))
     found = sps.divide(seen, {"A": net(), "B": net()}, Pairs(60), EARLY)  # type: ignore[arg-type]
     assert found["A"].sets.tolist() == [0] * 30 + [2] * 30
 
 
+def test_the_hinge_says_whether_there_are_mismatched_pairs() -> None:
+    """A noisy group is believed where pairs that are mismatched on purpose have hinges like it."""
+    losses = torch.cat([torch.linspace(0.0, 0.2, 30), torch.linspace(0.8, 1.0, 30)])
+    for mismatched, split in ((losses[30:], True), (torch.full((8,), 5.0), False)):
+        seen = dict.fromkeys("AB", observed(losses, mismatched))
+        found = method().divide(seen, {"A": net(), "B": net()}, Pairs(60), EARLY)["A"]  # type: ignore[arg-type]
+        assert found.split is split
+        assert found.sets.tolist() == [0] * 30 + [2 if split else 0] * 30
+
+
 def test_where_there_is_one_group_all_pairs_are_in_the_first_set() -> None:
-    seen = dict.fromkeys("AB", Seen({INFO: torch.full((8,), 0.5)}, {INFO: torch.ones(8)}))
+    seen = dict.fromkeys("AB", observed(torch.full((8,), 0.5)))
     found = method().divide(seen, {"A": net(), "B": net()}, Pairs(8), EARLY)["A"]  # type: ignore[arg-type]
     assert not found.split
     assert found.sets.tolist() == [0] * 8

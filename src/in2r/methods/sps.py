@@ -13,11 +13,12 @@ import torch
 from torch import Tensor
 
 from in2r.config import key
-from in2r.losses import sce_loss
+from in2r.losses import sce_loss, triplet_loss
 from in2r.losses.checks import check_square
 from in2r.methods.base import Method, MethodConfig, Now, Seen, Step, TrainingPairs, Walk
 from in2r.methods.contrast import no_negatives
 from in2r.methods.division import CLEAN, NOISY, Belief, Division, divide_by_mixture, exchange
+from in2r.methods.judging import HINGE
 from in2r.methods.network import Batch, Net
 from in2r.methods.warmup import SceWarmup
 from in2r.models.base import Items
@@ -25,7 +26,7 @@ from in2r.models.encode import evaluating
 from in2r.partition import fit_two_gaussians
 from in2r.transfer import at_least_float32
 
-INFO = "info-contrast"
+INFO = "info-nce"
 """the per-sample loss ℓ"""
 STRICT, PARTLY, DOUBTED = 0, 1, 2
 """the sets: strictly clean, clean, noisy"""
@@ -160,8 +161,12 @@ class Sps(Method):
     # --- division: two Gaussians on ℓ; a network trains on its peer's
 
     def observe(self, net: Net, images: Items, texts: Items, pairs: Tensor) -> Mapping[str, Tensor]:
-        """Return ℓ_i."""
-        return {INFO: info_nce(net.score(images, texts), self.config.temperature)}
+        """Return ℓ_i, and the hinge averaged over all negatives, which says whether there are mismatched pairs."""
+        similarity = net.score(images, texts)
+        return {
+            INFO: info_nce(similarity, self.config.temperature),
+            HINGE: triplet_loss(similarity, negatives="mean", reduction="none"),
+        }
 
     def divide(
         self, seen: Mapping[str, Seen], nets: Mapping[str, Net], data: TrainingPairs, now: Now
@@ -169,8 +174,11 @@ class Sps(Method):
         """Give each network its peer's three sets and clean probabilities p."""
         p, verdicts = self.partition, {}
         for name, own in seen.items():
-            fit = fit_two_gaussians(own[INFO].numpy(), p.max_iter, p.tol, p.reg_covar, p.minimum_separation)
-            belief = Belief.of(fit, own.mismatched[INFO], p)
+            fit, hinge = (
+                fit_two_gaussians(own[loss].numpy(), p.max_iter, p.tol, p.reg_covar, p.minimum_separation)
+                for loss in (INFO, HINGE)
+            )
+            belief = Belief.of(hinge, own.mismatched[HINGE], p)  # the bound was measured on this loss
             in_two = divide_by_mixture(INFO, own[INFO], fit, belief, data.pairs, len(data.image_of_pair), p, name)
             verdicts[name] = self._in_three(in_two, len(data.pairs))
         return exchange(verdicts)
