@@ -244,10 +244,12 @@ def test_a_preset_is_what_was_published(preset: str, stated: dict[str, dict[str,
 
 def test_presets_differ_from_the_defaults_in_what_they_say() -> None:
     in2r = ["in2r", "in2r/discard", "in2r/released", "in2r/tuned"]
+    decl = ["decl", "decl/coco", "decl/flickr30k"]
+    sps = ["sps", "sps/coco", "sps/flickr30k"]
     peers = ["l2rm", "l2rm/flickr30k", "ncr", "ncr/flickr30k"]
     peers += ["esc", "esc/released", "gsc", "gsc/coco", "gsc/flickr30k"]
     peers += ["gscplus", "gscplus/cc152k", "gscplus/coco", "gscplus/flickr30k", "gscplus/released"]
-    assert presets() == sorted(["corroborate", *in2r, *peers, "recipe/softmax", "sce", "triplet"])
+    assert presets() == sorted(["corroborate", *decl, *in2r, *peers, *sps, "recipe/softmax", "sce", "triplet"])
     paper = load_config("in2r")
     assert paper == RunConfig()
     assert load_config("in2r/tuned") == replace(paper, method=In2rConfig(partition_loss="auto"))
@@ -417,6 +419,10 @@ def test_merge_leaves_its_inputs_alone() -> None:
         (
             ["method.name=l2rm", "train.batch_of=images"],
             r"`train.captions_per_image` \(3\) must be 1 for l2rm, which needs batches of one size",
+        ),
+        (
+            ["method.name=sps", "partition.threshold=0.7"],
+            r"`method.strict_threshold` \(0\.6\) must be at least `partition.threshold` \(0\.7\)",
         ),
         (["method.name=corroborate"], "corroborate needs `loss.kind=softmax`, got hinge"),
         (

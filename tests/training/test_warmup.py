@@ -86,6 +86,17 @@ def test_one_network_does_not_take_over_the_warm_up_of_two(data: Path, tmp_path:
     assert [taken_over(folder) for folder in one] == [0, 2]
 
 
+def test_a_warm_up_by_the_methods_own_steps_is_shared_with_all_that_it_changes(data: Path, tmp_path: Path) -> None:
+    """DECL's warm-up counts its steps: the count is taken over, and other settings of the method train their own."""
+    first = start_run(tmp_path / "first", wish(data, tmp_path / "kept", "decl"))
+    again = start_run(tmp_path / "again", wish(data, tmp_path / "kept", "decl"))
+    assert taken_over(again) == 2
+    forget_that_it_was_taken_over(again)
+    assert_same(first.path, again.path)
+    other = wish(data, tmp_path / "kept", "decl", "method.hinge_weight=0.1")
+    assert taken_over(start_run(tmp_path / "other", other)) == 0
+
+
 def test_a_shorter_warm_up_is_gone_on_with(data: Path, tmp_path: Path) -> None:
     start_run(tmp_path / "first", wish(data, tmp_path / "kept", "in2r", "method.warmup_epochs=1"))
     longer = start_run(tmp_path / "longer", wish(data, tmp_path / "kept"))

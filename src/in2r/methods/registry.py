@@ -15,6 +15,7 @@ from in2r.files import expand_home
 from in2r.methods.base import Method, MethodConfig, Walk
 from in2r.methods.contrast import LossConfig
 from in2r.methods.corroborate import Corroborate
+from in2r.methods.decl import Decl
 from in2r.methods.division import PartitionConfig
 from in2r.methods.esc import Esc
 from in2r.methods.gsc import Gsc, GscPlus
@@ -22,6 +23,7 @@ from in2r.methods.in2r import In2r
 from in2r.methods.l2rm import L2rm
 from in2r.methods.ncr import Ncr
 from in2r.methods.plain import Sce, Triplet
+from in2r.methods.sps import Sps
 
 METHODS: dict[str, type[Method]] = {
     "corroborate": Corroborate,
@@ -33,6 +35,8 @@ METHODS: dict[str, type[Method]] = {
     "esc": Esc,
     "gsc": Gsc,
     "gscplus": GscPlus,
+    "decl": Decl,
+    "sps": Sps,
 }
 """the package's own methods: the one place where they are registered"""
 

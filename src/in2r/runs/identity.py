@@ -65,12 +65,13 @@ def has_own_warmup(method: Method) -> bool:
 def warmup_identity(config: RunConfig, method: Method) -> dict[str, Any] | None:
     """Return what settings say of a warm-up: runs that agree in it, in data and machine share one; None without one.
 
-    A warm-up with a loss of one's own is shared by runs of the same method, file and settings alone.
+    A warm-up with a loss of one's own, or by the method's own steps, is shared by runs of the same method, file and
+    settings alone.
     """
     epochs, loss = method.warmup()
-    if not epochs or loss is None:
+    if not epochs:
         return None
-    numbers = asdict(loss)  # type: ignore[call-overload]
+    numbers = {} if loss is None else asdict(loss)  # type: ignore[call-overload]
     own = has_own_warmup(method)
     settings = deciding(config, "learning", "main phase") if own else deciding(config, "learning")
     del settings["train.precision"]  # `auto` and the name of what it comes to are the same: `computed_on` says which
