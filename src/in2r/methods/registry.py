@@ -13,6 +13,7 @@ from typing import Any
 from in2r.errors import METHOD_MODULE, InputError, near
 from in2r.files import expand_home
 from in2r.methods.base import Method, MethodConfig, Walk
+from in2r.methods.bicro import Bicro
 from in2r.methods.contrast import LossConfig
 from in2r.methods.corroborate import Corroborate
 from in2r.methods.division import PartitionConfig
@@ -28,6 +29,7 @@ METHODS: dict[str, type[Method]] = {
     "sce": Sce,
     "ncr": Ncr,
     "l2rm": L2rm,
+    "bicro": Bicro,
 }
 """the package's own methods: the one place where they are registered"""
 
