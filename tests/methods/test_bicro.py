@@ -87,6 +87,17 @@ def test_each_network_trains_on_the_two_betas_of_its_peer() -> None:
     torch.testing.assert_close(found["B"].columns["clean_prob"], wanted)
 
 
+def test_the_clean_component_is_the_one_of_the_lower_mean() -> None:
+    """With few noisy pairs, their wide component is the likelier one at the lowest loss as well."""
+    draws = torch.Generator().manual_seed(0)
+    losses = torch.cat([0.3 + 0.05 * torch.randn(960, generator=draws), 0.8 + 0.1 * torch.randn(40, generator=draws)])
+    split = Bicro(BicroConfig(), PartitionConfig(single_mode="split"))
+    seen = dict.fromkeys("AB", Seen({"triplet-mean": losses}, {"triplet-mean": losses[960:]}))
+    net, peer = nets()
+    found = split.divide(seen, {"A": net, "B": peer}, Pairs(1000), EARLY)  # type: ignore[arg-type]
+    assert int((found["A"].sets == 0).sum()) > 900
+
+
 # --- anchors and labels
 
 
@@ -191,6 +202,13 @@ def test_anchors_of_a_noisy_batch_are_clean_pairs() -> None:
     noisy = replace(noisy, images=noisy.images[[2, 1, 0, 3]], texts=noisy.texts[[2, 1, 0, 3]])
     first, _ = method().steps(net, peer, {"clean": batch(), "noisy": noisy}, LATE)
     assert float(first.notes["label_noisy"]) == pytest.approx((0.6 + 0.75 + 1 + 0) / 4, abs=1e-5)
+
+
+def test_a_label_is_the_mean_of_both_agreements() -> None:
+    """Anchors are the pairs 0 and 1. Image 2 is near image 1 (0.96 and 0.6), caption 2 near caption 0 (1 and 0.6)."""
+    net, peer = nets()
+    first, _ = method(anchor_share=0.25).steps(net, peer, {"clean": batch(), "noisy": batch()}, LATE)
+    assert float(first.notes["label_noisy"]) == pytest.approx((1 + 1 + (0.6 / 0.96 + 0.6) / 2 + 0) / 4, abs=1e-5)
 
 
 def test_labels_at_the_threshold_become_zero() -> None:

@@ -16,6 +16,7 @@ from in2r.methods.base import Method, MethodConfig, Walk
 from in2r.methods.bicro import Bicro
 from in2r.methods.contrast import LossConfig
 from in2r.methods.corroborate import Corroborate
+from in2r.methods.cream import Cream
 from in2r.methods.division import PartitionConfig
 from in2r.methods.in2r import In2r
 from in2r.methods.l2rm import L2rm
@@ -30,6 +31,7 @@ METHODS: dict[str, type[Method]] = {
     "ncr": Ncr,
     "l2rm": L2rm,
     "bicro": Bicro,
+    "cream": Cream,
 }
 """the package's own methods: the one place where they are registered"""
 
