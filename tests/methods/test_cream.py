@@ -194,6 +194,14 @@ def test_from_a_filter_of_one_on_it_is_infonce_weighted_by_the_labels() -> None:
         assert float(mined_contrast_loss(S, Y, smallest)) == pytest.approx(wanted, abs=1e-5)
 
 
+def test_a_weight_that_equals_the_filter_stays() -> None:
+    similarity, unlabelled = torch.tensor([[0.9, 0.5], [0.5, 0.9]]), torch.zeros(2)
+    weight = torch.tensor(0.5) / (torch.tensor(0.5) + 1e-6)
+    wanted = 2 * math.log(1 + math.exp(0.4 / 0.07))  # -log P of each of the four mined entries, over B = 2
+    assert float(mined_contrast_loss(similarity, unlabelled, weight)) == pytest.approx(wanted, rel=1e-4)
+    assert float(mined_contrast_loss(similarity, unlabelled, torch.nextafter(weight, torch.tensor(1.0)))) == 0
+
+
 def test_the_loss_equals_a_plain_loop_with_negative_cosines_among_it() -> None:
     draws = torch.Generator().manual_seed(3)
     similarity = torch.rand(6, 6, generator=draws, dtype=torch.float64) * 2 - 1
