@@ -206,6 +206,7 @@ RELEASED = {
     "model": {"center": True},
     "method": {
         "warmup_epochs": 1,
+        "warmup_views": True,
         "partition_loss": "triplet-mean",
         "lambda_intra": 1.0,
         "intra_margin": 0.3,

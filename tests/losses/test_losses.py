@@ -205,17 +205,26 @@ def test_rectification_gradients_reach_similarity_and_targets():
     assert gradcheck(loss, inputs)
 
 
-def test_prototype_contrast_compares_rows_only():
+def test_prototype_contrast_compares_rows_and_columns():
     image, text = random_sims(4), random_sims(4, 1)
     own = torch.arange(4)
-    forward = (cross_entropy(image / 0.05, own) + cross_entropy(text / 0.05, own)) / 2
+    forward = sum(cross_entropy(s / 0.05, own) for s in (image, image.T, text, text.T)) / 4
     torch.testing.assert_close(prototype_contrast_loss(image, text, rce_weight=0), forward)
-    wrong = [1 - torch.softmax(s / 0.05, 1).diagonal() for s in (image, text)]
-    reverse = -math.log(1e-7) * (wrong[0] + wrong[1]) / 2
+    wrong = [1 - torch.softmax(s / 0.05, 1).diagonal() for s in (image, image.T, text, text.T)]
+    reverse = -math.log(1e-7) * sum(wrong) / 4
     torch.testing.assert_close(
         prototype_contrast_loss(image, text, ce_weight=0, reduction="none"), reverse, rtol=1e-6, atol=1e-6
     )
     assert gradcheck(lambda a, b: prototype_contrast_loss(a, b, 0.5), (image.requires_grad_(), text))
+
+
+def test_prototype_contrast_by_hand():
+    """Own prototypes are nearer by 1 and 2 in rows, by 2 and 1 in columns, in both directions."""
+    sims = torch.tensor([[2.0, 1.0], [0.0, 2.0]], dtype=torch.float64)
+    gaps = torch.tensor([[1.0, 2.0], [2.0, 1.0]], dtype=torch.float64)  # of samples 0 and 1: row, column
+    expected = torch.log1p(torch.exp(-gaps)).mean(dim=1)
+    cost = prototype_contrast_loss(sims, sims, temperature=1.0, rce_weight=0, reduction="none")
+    torch.testing.assert_close(cost, expected)
 
 
 def test_an_absent_prototype_is_no_negative():
@@ -224,6 +233,7 @@ def test_an_absent_prototype_is_no_negative():
     each = prototype_contrast_loss(image, text, reduction="none", ignore=torch.arange(4) == 2)
     alone = prototype_contrast_loss(image[kept][:, kept], text[kept][:, kept], reduction="none")
     torch.testing.assert_close(each[kept], alone)
+    assert torch.isfinite(each).all()
     with pytest.raises(ValueError, match=r"one shape, got \(4, 4\) and \(3, 3\)"):
         prototype_contrast_loss(image, text[:3, :3])
 

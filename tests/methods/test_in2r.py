@@ -131,6 +131,20 @@ def test_warm_up_is_eq_1() -> None:
     assert len(kept(net, step)[0]) == 0
 
 
+def test_the_released_warm_up_also_compares_two_views() -> None:
+    """Without dropout both views are one: an image, or a caption, and itself as its only match."""
+    made, net, _ = ready(warmup_views=True, warmup_temperature=0.1)
+    step = made.warmup()[1].step(net, CLEAN)
+    v, u = embed(net, CLEAN)
+    for name, x in (("sce_images", v), ("sce_texts", u)):
+        assert step.losses[name].item() == pytest.approx(sce_loss(x @ x.T, 0.1).item(), rel=1e-4)
+    parts = [step.losses[name] for name in ("sce", "sce_images", "sce_texts")]
+    assert step.losses["total"].item() == pytest.approx(sum(part.item() for part in parts))
+    assert step.losses["sce"].item() == pytest.approx(
+        ready(warmup_temperature=0.1)[0].warmup()[1].step(net, CLEAN).losses["sce"].item()
+    )
+
+
 # --- Eqs. 2 to 5 and 12
 
 

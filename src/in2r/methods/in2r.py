@@ -36,6 +36,11 @@ class In2rConfig(MethodConfig):
     rce_weight: float = key(1.0, "β of Eq. 1: weight of reverse cross-entropy (paper)", low=0)
     epsilon: float = key(1e-7, "ε inside the logarithm of reverse cross-entropy (released code)", above=0)
     warmup_temperature: float = key(0.05, "τ of the warm-up loss (paper)", above=0)
+    warmup_views: bool = key(
+        False,
+        "the warm-up also takes Eq. 1 between two dropout views of the images and of the captions, weight 1 each "
+        "(released code); a step then takes twice the forward passes",
+    )
     partition_loss: Literal["sce", "triplet-mean", "auto"] = key(
         "sce",
         "per-sample loss that divides the pairs; both are recorded. auto: sce if it calls many pairs noisy (sce_from), "
@@ -166,7 +171,7 @@ class In2r(Method):
     def warmup(self) -> tuple[int, SceWarmup]:
         """Return the warm-up's epochs and Eq. 1's numbers."""
         c = self.config
-        start = SceWarmup(c.warmup_temperature, c.ce_weight, c.rce_weight, c.epsilon, c.mask_same_image)
+        start = SceWarmup(c.warmup_temperature, c.ce_weight, c.rce_weight, c.epsilon, c.mask_same_image, c.warmup_views)
         return c.warmup_epochs, start
 
     # --- phase 2: each network divides all pairs; its peer trains on the division

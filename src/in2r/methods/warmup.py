@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from torch import Tensor
+
 from in2r.losses import group_sce_loss, sce_loss, triplet_loss
 from in2r.methods.base import Step
 from in2r.methods.contrast import no_negatives
@@ -22,18 +24,40 @@ class SceWarmup:
     """ε"""
     mask_same_image: bool = False
     """in batches of pairs: pairs of one image, or of the same words, are no negatives of each other"""
+    views: bool = False
+    """also between two dropout views of the images, and of the captions (released code)"""
 
     def step(self, net: Net, batch: Batch) -> Step:
         """Make the loss of one batch."""
-        images, texts = net.encode(batch)[0]
-        numbers = self.temperature, self.ce_weight, self.rce_weight, self.epsilon
+        (images, texts), *again = net.encode(batch, batch) if self.views else net.encode(batch)
         if batch.owner is None:
             ignore = no_negatives(batch, self.mask_same_image)
-            robust = sce_loss(net.score(images, texts), *numbers, ignore=ignore)
+            robust = sce_loss(net.score(images, texts), *self._numbers, ignore=ignore)
         else:
             first, owner = batch.alike()
-            robust = group_sce_loss(net.score(images[first], texts), owner, *numbers)
-        return Step({"sce": robust, "total": robust})
+            robust = group_sce_loss(net.score(images[first], texts), owner, *self._numbers)
+        losses = {"sce": robust, "total": robust}
+        for v, u in again:
+            losses |= self._between_views(batch, (images.vector, texts.vector), (v.vector, u.vector))
+            losses["total"] = robust + losses["sce_images"] + losses["sce_texts"]
+        return Step(losses)
+
+    @property
+    def _numbers(self) -> tuple[float, float, float, float]:
+        return self.temperature, self.ce_weight, self.rce_weight, self.epsilon
+
+    def _between_views(
+        self, batch: Batch, one: tuple[Tensor, Tensor], other: tuple[Tensor, Tensor]
+    ) -> dict[str, Tensor]:
+        """Return Eq. 1 between two views of each image, and of each caption; each is (images, texts), (B, D) each."""
+        ignore = no_negatives(batch, self.mask_same_image or batch.owner is not None)
+        (v, u), (v_drop, u_drop) = one, other
+        if batch.owner is not None:  # each image once
+            first, _ = batch.alike()
+            images = sce_loss(v[first] @ v_drop[first].T, *self._numbers)
+        else:
+            images = sce_loss(v @ v_drop.T, *self._numbers, ignore=ignore)
+        return {"sce_images": images, "sce_texts": sce_loss(u @ u_drop.T, *self._numbers, ignore=ignore)}
 
 
 @dataclass(frozen=True)
