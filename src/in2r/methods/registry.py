@@ -13,9 +13,11 @@ from typing import Any
 from in2r.errors import METHOD_MODULE, InputError, near
 from in2r.files import expand_home
 from in2r.methods.base import Method, MethodConfig, Walk
+from in2r.methods.bicro import Bicro
 from in2r.methods.contrast import LossConfig
 from in2r.methods.corroborate import Corroborate
 from in2r.methods.decl import Decl
+from in2r.methods.cream import Cream
 from in2r.methods.division import PartitionConfig
 from in2r.methods.esc import Esc
 from in2r.methods.gsc import Gsc, GscPlus
@@ -37,6 +39,8 @@ METHODS: dict[str, type[Method]] = {
     "gscplus": GscPlus,
     "decl": Decl,
     "sps": Sps,
+    "bicro": Bicro,
+    "cream": Cream,
 }
 """the package's own methods: the one place where they are registered"""
 
