@@ -86,6 +86,17 @@ def test_one_network_does_not_take_over_the_warm_up_of_two(data: Path, tmp_path:
     assert [taken_over(folder) for folder in one] == [0, 2]
 
 
+@pytest.mark.parametrize("method", ["pcsr"])
+def test_a_warm_up_that_fills_more_than_the_backbones_is_taken_over_whole(
+    data: Path, tmp_path: Path, method: str
+) -> None:
+    start_run(tmp_path / "first", wish(data, tmp_path / "kept", method))
+    second = start_run(tmp_path / "second", wish(data, tmp_path / "kept", method))
+    assert taken_over(second) == 2
+    forget_that_it_was_taken_over(second)
+    assert_same(second.path, start_run(tmp_path / "whole", wish(data, None, method)).path)
+
+
 def test_a_shorter_warm_up_is_gone_on_with(data: Path, tmp_path: Path) -> None:
     start_run(tmp_path / "first", wish(data, tmp_path / "kept", "in2r", "method.warmup_epochs=1"))
     longer = start_run(tmp_path / "longer", wish(data, tmp_path / "kept"))

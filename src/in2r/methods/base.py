@@ -187,6 +187,8 @@ class Method(ABC):
     """True: it asks for one vector per image and per caption, so that a backbone which has none is refused"""
     waits: ClassVar[str] = ""
     """why a step of it waits for the device; empty where none does"""
+    one_sided: ClassVar[str] = ""
+    """why its loss changes where images and captions are exchanged; empty where it stays"""
 
     def __init__(self, config: Any, partition: PartitionConfig, loss: LossConfig | None = None) -> None:
         self.config, self.partition, self.loss = config, partition, loss or LossConfig()

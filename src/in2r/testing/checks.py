@@ -154,11 +154,12 @@ def counts_its_cost(case: Case) -> None:
 def treats_both_sides_alike(case: Case) -> None:
     """Exchange images and captions of a batch, negative cosines among them: the total loss stays.
 
-    Not so where an image may have several right captions, and a caption has one image.
+    Not so where an image may have several right captions, and a caption has one image, nor where a method is
+    one-sided and says why.
     """
     ready = case.ready()
     trainer = ready.trainer
-    if trainer.config.loss.kind == "softmax":
+    if trainer.config.loss.kind == "softmax" or trainer.method.one_sided:
         return
     draws = torch.Generator().manual_seed(0)
     for net in trainer.state.nets.values():
