@@ -243,7 +243,7 @@ def test_a_preset_is_what_was_published(preset: str, stated: dict[str, dict[str,
 
 def test_presets_differ_from_the_defaults_in_what_they_say() -> None:
     in2r = ["in2r", "in2r/discard", "in2r/released", "in2r/tuned"]
-    peers = ["l2rm", "l2rm/flickr30k", "ncr", "ncr/flickr30k", "pcsr", "pcsr/released"]
+    peers = ["l2rm", "l2rm/flickr30k", "ncr", "ncr/flickr30k", "pc2", "pc2/released", "pcsr", "pcsr/released"]
     assert presets() == ["corroborate", *in2r, *peers, "recipe/softmax", "sce", "triplet"]
     paper = load_config("in2r")
     assert paper == RunConfig()

@@ -151,6 +151,16 @@ def test_the_refinable_loss_is_the_hinge_on_borrowed_captions() -> None:
     assert not step.notes["label_refinable"].requires_grad
 
 
+@pytest.mark.parametrize(("margins", "loss"), [("own", 1.032641), ("released", 1.113396)])
+def test_released_margins_of_borrowed_captions_are_those_of_the_negative_caption(
+    margins: str, loss: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = Borrowed(torch.arange(4), torch.tensor([1.0, 0.5, 0.25, 0.0]))
+    monkeypatch.setattr("in2r.methods.pcsr.borrowing", lambda *_: given)
+    _, step = steps(net(), batches("clean", "refinable"), LAST, margins=margins)
+    assert value(step) == pytest.approx(loss, abs=1e-5)  # the specification's
+
+
 def test_an_ambiguous_pair_has_a_robust_loss_alone_and_as_released_a_borrowed_caption_too() -> None:
     one = net()
     _, robust = steps(one, batches("clean", "ambiguous"), LAST)

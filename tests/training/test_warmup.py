@@ -86,7 +86,7 @@ def test_one_network_does_not_take_over_the_warm_up_of_two(data: Path, tmp_path:
     assert [taken_over(folder) for folder in one] == [0, 2]
 
 
-@pytest.mark.parametrize("method", ["pcsr"])
+@pytest.mark.parametrize("method", ["pc2", "pcsr"])
 def test_a_warm_up_that_fills_more_than_the_backbones_is_taken_over_whole(
     data: Path, tmp_path: Path, method: str
 ) -> None:

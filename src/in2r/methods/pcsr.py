@@ -48,7 +48,9 @@ class PcsrConfig(MethodConfig):
     )
     curve_base: float = key(10.0, "base m of the exponential curve (released code)", above=1)
     margins: Literal["own", "released"] = key(
-        "own", "each caption's margin is that of its own pair, or that of the negative image (released code)"
+        "own",
+        "each caption's margin is that of its own pair; or, of clean pairs, that of the negative image, and, of noisy "
+        "pairs, each image's is that of the negative caption (released code)",
     )
     classes: int = key(256, "pseudo-classes C (released code)", low=2)
     hidden: int = key(256, "width of the classifier's hidden layer (released code)", low=1)
@@ -218,7 +220,7 @@ class Pcsr(Method):
     def _clean_step(self, net: Net, batch: Batch) -> Step:
         """L = T(y) + CE(f, argmax Q) - λ H(P)."""
         (images, texts), labels, own = net.encode(batch)[0], batch.column("label"), _own(net)
-        hinge = self._hinge(net, images, texts, labels, batch)
+        hinge = self._hinge(net.score(images, texts), labels, batch)
         parts, of_classes = self.config.class_terms(own.logits(images), own.logits(texts))
         losses = {"clean": hinge, **parts, "total": hinge + of_classes}
         return Step(losses, notes={"label_clean": labels.mean()})
@@ -249,13 +251,14 @@ class Pcsr(Method):
         self, net: Net, images: Items, clean_images: Items, clean_texts: Items, batch: Batch, which: str
     ) -> tuple[Tensor, dict[str, float | Tensor]]:
         borrowed = borrowing(_own(net), images, clean_images, self.config.least_similarity)
-        hinge = self._hinge(net, images, clean_texts[borrowed.rows], borrowed.labels, batch)
-        return hinge, dict(borrowed.notes(which))
+        similarity = net.score(images, clean_texts[borrowed.rows])
+        if self.config.margins == "released":  # of noisy pairs, the other direction has the wrong margins
+            similarity = similarity.T
+        return self._hinge(similarity, borrowed.labels, batch), dict(borrowed.notes(which))
 
-    def _hinge(self, net: Net, images: Items, texts: Items, labels: Tensor, batch: Batch) -> Tensor:
+    def _hinge(self, similarity: Tensor, labels: Tensor, batch: Batch) -> Tensor:
         """T(y): the hinge with the hardest negative, the margin of each pair by its label."""
         c, ignore = self.config, no_negatives(batch, asked=False)
-        similarity = net.score(images, texts)
         return soft_margin_triplet_loss(similarity, labels, c.margin, c.curve, c.curve_base, c.margins, ignore=ignore)
 
 

@@ -19,6 +19,7 @@ from in2r.methods.division import PartitionConfig
 from in2r.methods.in2r import In2r
 from in2r.methods.l2rm import L2rm
 from in2r.methods.ncr import Ncr
+from in2r.methods.pc2 import Pc2
 from in2r.methods.pcsr import Pcsr
 from in2r.methods.plain import Sce, Triplet
 
@@ -30,6 +31,7 @@ METHODS: dict[str, type[Method]] = {
     "ncr": Ncr,
     "l2rm": L2rm,
     "pcsr": Pcsr,
+    "pc2": Pc2,
 }
 """the package's own methods: the one place where they are registered"""
 
