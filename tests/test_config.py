@@ -250,6 +250,7 @@ def test_presets_differ_from_the_defaults_in_what_they_say() -> None:
     peers += ["esc", "esc/released", "gsc", "gsc/coco", "gsc/flickr30k"]
     peers += ["gscplus", "gscplus/cc152k", "gscplus/coco", "gscplus/flickr30k", "gscplus/released"]
     peers += ["bicro", "bicro/flickr30k", "bicro/released", "cream", "cream/coco", "cream/flickr30k"]
+    peers += ["pc2", "pc2/released", "pcsr", "pcsr/released"]
     assert presets() == sorted(["corroborate", *decl, *in2r, *peers, *sps, "recipe/softmax", "sce", "triplet"])
     paper = load_config("in2r")
     assert paper == RunConfig()

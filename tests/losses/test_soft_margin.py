@@ -1,3 +1,4 @@
+import math
 from pathlib import Path
 
 import numpy as np
@@ -181,3 +182,19 @@ def test_half_inputs_are_computed_in_float32(dtype):
 def test_wrong_arguments_are_named(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_a_gradient_flows_to_the_labels_only_where_it_is_asked_for() -> None:
+    for asked in (False, True):
+        labels = torch.tensor([0.5, 1.0], requires_grad=True)
+        similarity = torch.tensor([[0.5, 0.4], [0.45, 0.5]], requires_grad=True)
+        soft_margin_triplet_loss(similarity, labels, through_labels=asked).backward()
+        if not asked:
+            assert labels.grad is None
+            continue
+        # a margin counts in those of a pair's two hinges that are above zero; its slope is 0.2 / 9 * ln 10 * 10^y
+        slope = [0.2 / 9 * math.log(10) * 10**y for y in (0.5, 1.0)]
+        margin = 0.2 * (10**0.5 - 1) / 9
+        above = [sum(margin - 0.5 + s > 0 for s in (0.4, 0.45)), sum(0.2 - 0.5 + s > 0 for s in (0.45, 0.4))]
+        assert labels.grad is not None
+        assert labels.grad.tolist() == pytest.approx([k * n for k, n in zip(slope, above, strict=True)], rel=1e-5)

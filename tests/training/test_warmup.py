@@ -97,6 +97,17 @@ def test_a_warm_up_by_the_methods_own_steps_is_shared_with_all_that_it_changes(d
     assert taken_over(start_run(tmp_path / "other", other)) == 0
 
 
+@pytest.mark.parametrize("method", ["pc2", "pcsr"])
+def test_a_warm_up_that_fills_more_than_the_backbones_is_taken_over_whole(
+    data: Path, tmp_path: Path, method: str
+) -> None:
+    start_run(tmp_path / "first", wish(data, tmp_path / "kept", method))
+    second = start_run(tmp_path / "second", wish(data, tmp_path / "kept", method))
+    assert taken_over(second) == 2
+    forget_that_it_was_taken_over(second)
+    assert_same(second.path, start_run(tmp_path / "whole", wish(data, None, method)).path)
+
+
 def test_a_shorter_warm_up_is_gone_on_with(data: Path, tmp_path: Path) -> None:
     start_run(tmp_path / "first", wish(data, tmp_path / "kept", "in2r", "method.warmup_epochs=1"))
     longer = start_run(tmp_path / "longer", wish(data, tmp_path / "kept"))

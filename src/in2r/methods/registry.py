@@ -24,6 +24,8 @@ from in2r.methods.gsc import Gsc, GscPlus
 from in2r.methods.in2r import In2r
 from in2r.methods.l2rm import L2rm
 from in2r.methods.ncr import Ncr
+from in2r.methods.pc2 import Pc2
+from in2r.methods.pcsr import Pcsr
 from in2r.methods.plain import Sce, Triplet
 from in2r.methods.sps import Sps
 
@@ -41,6 +43,8 @@ METHODS: dict[str, type[Method]] = {
     "sps": Sps,
     "bicro": Bicro,
     "cream": Cream,
+    "pcsr": Pcsr,
+    "pc2": Pc2,
 }
 """the package's own methods: the one place where they are registered"""
 

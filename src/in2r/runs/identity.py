@@ -58,15 +58,15 @@ def mark(config: RunConfig, info: Mapping[str, Any]) -> str:
 
 
 def has_own_warmup(method: Method) -> bool:
-    """Tell whether the warm-up's loss is not one of this package: then it may train more than the backbones."""
-    return not type(method.warmup()[1]).__module__.startswith("in2r.")
+    """Tell whether the warm-up's loss is not one of methods/warmup.py: then it may train more than the backbones."""
+    return type(method.warmup()[1]).__module__ != "in2r.methods.warmup"
 
 
 def warmup_identity(config: RunConfig, method: Method) -> dict[str, Any] | None:
     """Return what settings say of a warm-up: runs that agree in it, in data and machine share one; None without one.
 
-    A warm-up with a loss of one's own, or by the method's own steps, is shared by runs of the same method, file and
-    settings alone.
+    A warm-up with a loss of a method's own, or by its own steps, is shared by runs of the same method, file and settings
+    alone.
     """
     epochs, loss = method.warmup()
     if not epochs:

@@ -109,7 +109,7 @@ class WarmupStore:
 
 
 def backbones_only(state: RunState) -> dict[str, Tensor]:
-    """Return backbones and their optimiser's state: all that a warm-up with a loss of the package changes."""
+    """Return backbones and their optimiser's state: all that a loss of methods/warmup.py changes."""
     return {name: value for name, value in state.network_tensors().items() if ".own." not in name}
 
 
