@@ -212,7 +212,8 @@ def test_presets_exist(page: Path) -> None:
 
 def test_readme_lists_every_preset() -> None:
     table = (CHECKOUT / "README.md").read_text(encoding="utf-8").partition("| preset |")[2].partition("\n\n")[0]
-    assert sorted(re.findall(r"^\| `([a-z0-9/]+)` \|", table, re.MULTILINE)) == presets()
+    first_cells = re.findall(r"^\| (`[^|]+`) \|", table, re.MULTILINE)
+    assert sorted(name for cell in first_cells for name in re.findall("`([a-z0-9/]+)`", cell)) == presets()
 
 
 # --- the run folder

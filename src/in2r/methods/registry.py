@@ -16,8 +16,8 @@ from in2r.methods.base import Method, MethodConfig, Walk
 from in2r.methods.bicro import Bicro
 from in2r.methods.contrast import LossConfig
 from in2r.methods.corroborate import Corroborate
-from in2r.methods.decl import Decl
 from in2r.methods.cream import Cream
+from in2r.methods.decl import Decl
 from in2r.methods.division import PartitionConfig
 from in2r.methods.esc import Esc
 from in2r.methods.gsc import Gsc, GscPlus

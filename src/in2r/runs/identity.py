@@ -65,8 +65,8 @@ def has_own_warmup(method: Method) -> bool:
 def warmup_identity(config: RunConfig, method: Method) -> dict[str, Any] | None:
     """Return what settings say of a warm-up: runs that agree in it, in data and machine share one; None without one.
 
-    A warm-up with a loss of a method's own, or by its own steps, is shared by runs of the same method, file and settings
-    alone.
+    A warm-up with a loss of a method's own, or by its own steps, is shared by runs of the same method, file and
+    settings alone.
     """
     epochs, loss = method.warmup()
     if not epochs:
