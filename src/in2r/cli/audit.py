@@ -122,8 +122,8 @@ def run(args: argparse.Namespace) -> int:
     from in2r.report import read_decisions
 
     console, out = Console(), Path(args.out)
-    _refuse(args, out)
     require_no_data(out)
+    _refuse(args, out)
     kept = None if args.against is None else load_kept(Path(args.against))
     config = _config(args, kept)
     data = _data(args, console)
