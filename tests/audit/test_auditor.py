@@ -175,3 +175,9 @@ def test_scikit_learn_can_clone_it():
     assert again.set_params(cut=0.2).config.cut == 0.2
     with pytest.raises(InputError, match="folds"):
         again.set_params(folds=1)
+
+
+def test_an_auditor_that_has_judged_nothing_says_so(tmp_path):
+    for call in (Auditor().suspects, lambda: Auditor().report(tmp_path / "r.html"), lambda: Auditor().write(tmp_path)):
+        with pytest.raises(InputError, match="has judged no pairs"):
+            call()

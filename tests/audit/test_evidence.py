@@ -360,3 +360,17 @@ def test_the_last_maps_are_fitted_on_all_pairs():
     *_, whole = EvidenceBase(data, AuditConfig(folds=2)).fit(trust)
     mean = ((trust + 1e-6)[:, None] * data.texts).sum(dim=0) / (trust + 1e-6).sum()
     torch.testing.assert_close(whole.text_mean, mean)
+
+
+def test_a_copy_of_the_pair_does_not_vouch_for_it():
+    data, trust = tiny((3, 2, 3, 1, 4, 1))
+    texts = data.texts.clone()
+    texts[1] = texts[0]  # the pair is listed twice
+    texts[5], texts[6], texts[7] = torch.zeros(3, 4)  # no known word, as TF-IDF has it
+    base = EvidenceBase(replace(data, texts=texts), AuditConfig())
+    found = base.of(base.look(given_pairs(base.data)), base.fit(trust), trust)
+    u, group = centred(texts.double()), data.group_of_image[data.image_of_pair].tolist()
+    for pair in (0, 5):
+        others = [r for r in range(len(trust)) if group[r] == group[pair] and not torch.equal(texts[r], texts[pair])]
+        expected = support([float(u[pair] @ u[r]) for r in others], [float(trust[r]) for r in others])
+        torch.testing.assert_close(float(found[pair, 4]), expected, rtol=1e-3, atol=1e-3, equal_nan=True)

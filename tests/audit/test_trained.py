@@ -107,7 +107,10 @@ def test_runs_that_exist_are_asked(audited, tmp_path):
         (["--run", "{audit}/train/half_0"], "trained on 60 of the 150 images"),
         (["--run", "{data}"], "not a run folder"),
         (["--train", "sce", "in2r"], "one preset and settings"),
-        (["--train", "--noise", "x.npy"], "--train and --noise: give one"),
+        (["--train", "--noise", "x.npy"], "--train or --run, and --noise: give one"),
+        (["--run", "{audit}/train/half_0", "--noise", "x.npy"], "--train or --run, and --noise: give one"),
+        (["--train", "sce", "data.path=other"], "--train data.path=other: the runs are trained on the audited pairs"),
+        (["--train", "sce", "model.backbone=sgr", "train.region_drop=0"], "compares words with regions"),
         (["--train", "--against", "{audit}"], "--train or --run, and --against: give one"),
     ],
 )

@@ -475,3 +475,14 @@ def test_a_folder_that_holds_data_is_not_written_into(
     )
     file = tmp_path / "pairs.csv"
     assert "cannot be made" in refused(capsys, plain_folder(tmp_path / "d", planted(images=30)), "--out", file)
+
+
+@pytest.mark.parametrize("name", ["cleaned.xlsx", "report.html", "summary.json", "pairs.csv"])
+def test_files_that_no_audit_wrote_stay(
+    audited: Audited, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / name).write_text("mine")
+    said = refused(capsys, audited.data, "--out", tmp_path / "mine")
+    assert said == f"in2r: {tmp_path / 'mine'}: holds {name}, which no audit wrote; give a new folder\n"
+    assert (tmp_path / "mine" / name).read_text() == "mine"

@@ -44,7 +44,8 @@ def test_the_fingerprint_tells_which_rows_are_left_out_whatever_their_order(tmp_
 
 
 @pytest.mark.parametrize(
-    ("text", "said"), [("1\n2.5\n", "line 2 is '2\\.5'"), ("row\n", "line 1 is 'row'"), ("-1\n", "'-1'")]
+    ("text", "said"),
+    [("1\n2.5\n", "line 2 is '2\\.5'"), ("row\n", "line 1 is 'row'"), ("-1\n", "'-1'"), ("9" * 23, "'9999")],
 )
 def test_a_line_that_is_no_row_number_is_named(tmp_path, text, said):
     (tmp_path / "drop.txt").write_text(text)

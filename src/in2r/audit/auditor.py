@@ -177,9 +177,14 @@ class Auditor:
         """
         if top is not None and top < 0:
             raise InputError(f"top must be at least 0, got {top}")
+        self._require_fitted()
         flagged = np.flatnonzero(np.isin(self.verdicts_, ("suspect", "mismatch")))
         order: NDArray[np.int64] = flagged[np.argsort(self.scores_[flagged], kind="stable")]
         return order[:top]
+
+    def _require_fitted(self) -> None:
+        if not hasattr(self, "audit_"):
+            raise InputError("this Auditor has judged no pairs; call fit, or use what judge returns")
 
     def report(self, path: str | Path) -> Path:
         """Write the page to look at, and return its path.
@@ -189,11 +194,13 @@ class Auditor:
         """
         if Path(path).is_dir():
             raise InputError(f"{path}: is a folder; give the file to write, such as {Path(path) / 'report.html'}")
+        self._require_fitted()
         write_page(Path(path), self.audit_)
         return Path(path)
 
     def write(self, folder: str | Path) -> Path:
         """Write all files of an audit and the page into a folder, and return it."""
+        self._require_fitted()
         write_audit(Path(folder), self.audit_)
         self.report(Path(folder) / "report.html")
         return Path(folder)

@@ -39,6 +39,9 @@ MEANINGS = {
     TRAINED[0]: "how alike networks find them that were not trained on them",
     TRAINED[1]: "how much more alike than random captions and images these networks find them",
 }
+SAME = 1 - 1e-5
+"""Cosine from which another caption of the image is a copy of the judged one, and so no witness; it rounds to less than
+1. Captions without a known word are all alike too."""
 BELIEVED = 1e-6
 """Least weight of a pair in the linear maps, so that no fold is empty."""
 
@@ -243,6 +246,7 @@ class EvidenceBase:
         known = (pair >= 0) & (pair != itself) & (pair != instead)
         there, place = torch.unique(pair.clamp(min=0), return_inverse=True)
         said = cosines_with(u, self._witness_u[there], place)
+        known &= said < SAME
         return by_image, by_text, Voices.of(there[place], said, torch.zeros_like(said), known)
 
     def of(self, seen: Seen, maps: Sequence[LinearMaps], trust: Tensor) -> Tensor:

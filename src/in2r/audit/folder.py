@@ -70,16 +70,22 @@ def write_audit(folder: Path, audit: Audit, *, bom: bool = False) -> None:
 
 def _remove_old(folder: Path) -> None:
     """Remove what an earlier audit wrote, so that one which is cut short leaves no mixture; summary.json comes last."""
-    names = ("summary.json", "report.html", "pairs.csv", "pairs.parquet", "evidence.jsonl", "drop.txt", "weights.csv")
-    for path in [*(folder / name for name in (*names, FILE)), *folder.glob("cleaned.*")]:
-        path.unlink(missing_ok=True)
+    for path in _written(folder):
+        path.unlink()
+
+
+def _written(folder: Path) -> list[Path]:
+    """Return what lies in a folder under the names of an audit's files, but keep.txt."""
+    names = ("summary.json", "report.html", "evidence.jsonl", "drop.txt", "weights.csv", FILE)
+    own = [folder / name for name in names if (folder / name).is_file()]
+    return [*own, *sorted(folder.glob("pairs.*")), *sorted(folder.glob("cleaned.*"))]
 
 
 def require_no_data(folder: Path) -> None:
-    """Raise `InputError` where a folder holds data, whose pairs.csv an audit would replace by its own."""
+    """Raise `InputError` where a folder holds data, or files that no audit wrote and this one would replace."""
     data = sorted(path.name for path in folder.glob("*") if path.suffix == ".npy" or path.name == "data.json")
     if not (folder / KEEP).is_file():
-        data += sorted(path.name for path in folder.glob("pairs.*"))
+        data += [path.name for path in _written(folder)]
     if data:
         raise InputError(f"{folder}: holds {data[0]}, which no audit wrote; give a new folder")
 

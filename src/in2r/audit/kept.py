@@ -195,6 +195,13 @@ def load_kept(folder: Path) -> Kept:
     tensors, meta = load_tensors(path)
     if any(meta.get(key) != value for key, value in FORMAT.items()):
         raise InputError(f"{path}: not a kept audit of format version {FORMAT['format_version']}; audit its data again")
+    try:
+        return _unpacked(tensors, meta)
+    except KeyError as error:
+        raise InputError(f"{path}: no {error.args[0]!r} in it; audit its data again") from None
+
+
+def _unpacked(tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> Kept:
     texts = json.loads(tensors["texts"].numpy().tobytes())
 
     def packed(name: str) -> Packed:

@@ -58,6 +58,10 @@ def train_halves(
     Raises:
         InputError: the data cannot be trained on, or the folder holds runs of other settings.
     """
+    if settings.model.backbone == "sgr":
+        raise InputError("model.backbone=sgr compares words with regions; an audit needs a vector for each item")
+    if pairs.origin is None or "train" not in pairs.origin.source.split_names:
+        raise InputError(f"{pairs.name}: no row belongs to the train split, so nothing can be trained on")
     half = folds_of_images(pairs.vectors.group_of_image, config)[pairs.vectors.image_of_pair] % HALVES
     found = []
     for number in range(HALVES):

@@ -122,13 +122,8 @@ def run(args: argparse.Namespace) -> int:
     from in2r.report import read_decisions
 
     console, out = Console(), Path(args.out)
-    if args.top < 0:
-        raise InputError(f"--top must be at least 0, got {args.top}")
     require_no_data(out)
-    if args.train is not None and args.noise is not None:
-        raise InputError("--train and --noise: give one; the runs would be trained on the pairs as they are")
-    if args.against is not None:
-        _require_apart(args)
+    _refuse(args, out)
     kept = None if args.against is None else load_kept(Path(args.against))
     config = _config(args, kept)
     data = _data(args, console)
@@ -160,22 +155,32 @@ def run(args: argparse.Namespace) -> int:
         say_decisions(console, given, decisions)
         say_cut(console, audit, args.cut)
     if data != args.data:
-        again = command_line("in2r", "audit", data, "--out", out)
+        against = [] if args.against is None else ["--against", args.against]
+        again = command_line("in2r", "audit", data, *against, "--out", out)
         console.print(f"again, by other settings: {again}", markup=False, highlight=False, soft_wrap=True)
     console.print(f"look at: {out / 'report.html'}", markup=False, highlight=False, soft_wrap=True)
     console.print(f"every row: {out / 'pairs.csv'}", markup=False, highlight=False, soft_wrap=True)
     return 0
 
 
-def _require_apart(args: argparse.Namespace) -> None:
-    """Raise `InputError` for what makes no sense where a kept audit judges."""
+def _refuse(args: argparse.Namespace, out: Path) -> None:
+    """Raise `InputError` for options that make no sense, alone or together."""
+    if args.top < 0:
+        raise InputError(f"--top must be at least 0, got {args.top}")
+    if Path(args.data).resolve() == out.resolve():
+        raise InputError(f"--out: {out} is the folder that is audited; give a new folder")
+    trained = args.train is not None or bool(args.runs)
+    if trained and args.noise is not None:
+        raise InputError("--train or --run, and --noise: give one; runs are trained on the pairs as they are")
+    if args.against is None:
+        return
     if args.seed is not None:
         raise InputError("--seed and --against: give one; what is drawn was drawn by the earlier audit")
-    if args.train is not None or args.runs:
+    if trained:
         raise InputError("--train or --run, and --against: give one; a kept audit does not keep networks")
     if args.evidence is not None:
         raise InputError("--evidence and --against: give one; the kinds of evidence are those of the earlier audit")
-    if Path(args.out).resolve() == Path(args.against).resolve():
+    if out.resolve() == Path(args.against).resolve():
         raise InputError(f"--out and --against: both are {args.out}; give a new folder, as the earlier audit would go")
 
 
@@ -239,6 +244,10 @@ def _pairs(args: argparse.Namespace, data: Path, config: "AuditConfig", kept: "K
     return pairs
 
 
+FIXED = ("data.path=", "data.layout=", "data.leave_out=", "data.caption_vectors=", "data.split_seed=", "noise.")
+"""how settings begin that say which pairs a run is trained on"""
+
+
 def _scorer(
     args: argparse.Namespace, pairs: "AuditPairs", config: "AuditConfig", console: Console
 ) -> "TrainedScorer | None":
@@ -253,6 +262,9 @@ def _scorer(
         named = [text for text in args.train if "=" not in text]
         if len(named) > 1:
             raise InputError(f"--train {' '.join(args.train)}: one preset and settings such as train.epochs=20")
+        fixed = [text for text in args.train if text.startswith(FIXED)]
+        if fixed:
+            raise InputError(f"--train {fixed[0]}: the runs are trained on the audited pairs; leave it out")
         read = pairs.origin.splits[0].caption_vectors is not None
         data = {
             "path": str(pairs.origin.source.path.absolute()),

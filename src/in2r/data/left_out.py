@@ -15,6 +15,8 @@ from in2r.data.user_table import UserTable
 from in2r.errors import InputError
 
 Value = TypeVar("Value")
+DIGITS = 18
+"""of a row number, at most: more do not fit into int64"""
 
 
 def read_row_numbers(path: Path) -> NDArray[np.int64]:
@@ -25,7 +27,7 @@ def read_row_numbers(path: Path) -> NDArray[np.int64]:
     """
     lines = read_lines(path)
     for number, line in enumerate(lines, start=1):
-        if not (line.isascii() and line.isdecimal()):
+        if not (line.isascii() and line.isdecimal() and len(line) <= DIGITS):
             raise InputError(f"{path}: line {number} is {line!r:.40}; expected a row number from 0, such as 17")
     return np.array(lines, dtype=np.int64)
 
