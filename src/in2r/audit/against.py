@@ -1,6 +1,5 @@
 """New pairs judged by a kept audit: its pairs alone are asked, and the new ones never speak for each other."""
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -10,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from in2r.audit.evidence import CHOSEN, EvidenceBase, Panel, Vectors, given_pairs
-from in2r.audit.judge import LEAST_SPREAD, OTHER, SPREADS, Judgement, beaten, without_siblings
+from in2r.audit.judge import OTHER, Judgement, beaten, interval_by_draws, without_siblings
 from in2r.audit.kept import Kept, Packed, Shown
 from in2r.audit.pairs import AuditPairs, same_rows, same_words
 from in2r.audit.result import Audit
@@ -19,7 +18,6 @@ from in2r.audit.verdicts import copies, decide
 from in2r.data.text.tfidf import Tfidf
 from in2r.data.text.vocabulary import MASK, Vocabulary
 from in2r.evidence import changed_share, log_odds_of
-from in2r.seeds import torch_generator
 
 MOST_ASKED = 100_000
 """pairs of a kept audit, references and the other captions of their images: bounds its file"""
@@ -120,7 +118,7 @@ def judge_against(base: EvidenceBase, kept: Kept) -> Judgement:
         components=beaten(evidence, kept.wrong, kept.ways),
         evidence=evidence,
         share=share,
-        interval=_interval(base, ratio, share, kept.model.share),
+        interval=interval_by_draws(base, lambda times, _: changed_share(ratio, kept.model.share, PRIOR, times), share),
         moved_alone=kept.moved_alone,
         separation=kept.separation,
         model=kept.model,
@@ -129,19 +127,6 @@ def judge_against(base: EvidenceBase, kept: Kept) -> Judgement:
         ways=kept.ways,
         maps=kept.maps,
     )
-
-
-def _interval(base: EvidenceBase, ratio: Tensor, share: float, old_share: float) -> tuple[float, float]:
-    """Return an interval of the share of matching pairs, by how far it moves on images drawn with replacement."""
-    group = torch.unique(base.data.group_of_image[base.data.image_of_pair], return_inverse=True)[1]
-    groups, shares = int(group.max()) + 1, []
-    for number in range(base.config.draws):
-        draws = torch_generator(base.config.seed, "draws", number)
-        times = torch.randint(groups, (groups,), generator=draws).bincount(minlength=groups)[group]
-        shares.append(changed_share(ratio, old_share, PRIOR, times))
-    spread = SPREADS * float(torch.tensor(shares, dtype=torch.float64).std())
-    spread = max(spread, LEAST_SPREAD / math.sqrt(len(ratio)))
-    return max(0.0, share - spread), min(1.0, share + spread)
 
 
 @dataclass(frozen=True)

@@ -233,18 +233,33 @@ def beaten(evidence: Tensor, wrong: Tensor, weight: Tensor) -> Tensor:
 
 
 def _interval(base: EvidenceBase, halves: Sequence[Counts], share: float) -> tuple[float, float]:
-    """Return an interval of the share of matching pairs, by how far it moves on images drawn with replacement."""
-    group = base.data.group_of_image[base.data.image_of_pair]
-    groups, shares = int(group.max()) + 1, []
-    for number in range(base.config.draws):
-        draws = torch_generator(base.config.seed, "draws", number)
-        times = torch.randint(groups, (groups,), generator=draws).bincount(minlength=groups)[group]
+    def counted(times: Tensor, draws: torch.Generator) -> float:
         found = 0.0
         for half in halves:
             count = len(half.wrong)
             repeated = torch.randint(count, (count,), generator=draws).bincount(minlength=count)
             found += share_of_matching(half.given, half.wrong, times[half.pairs], repeated) / len(halves)
-        shares.append(found)
+        return found
+
+    return interval_by_draws(base, counted, share)
+
+
+def interval_by_draws(
+    base: EvidenceBase, counted: Callable[[Tensor, torch.Generator], float], share: float
+) -> tuple[float, float]:
+    """Return an interval of the share of matching pairs, by how far it moves on images drawn with replacement.
+
+    Args:
+        base: of the pairs that are judged.
+        counted: times that each of them was drawn (N,), and a generator for further draws → the share.
+        share: in [0, 1], of all of them.
+    """
+    group = torch.unique(base.data.group_of_image[base.data.image_of_pair], return_inverse=True)[1]
+    groups, shares = int(group.max()) + 1, []
+    for number in range(base.config.draws):
+        draws = torch_generator(base.config.seed, "draws", number)
+        times = torch.randint(groups, (groups,), generator=draws).bincount(minlength=groups)[group]
+        shares.append(counted(times, draws))
     spread = SPREADS * float(torch.tensor(shares, dtype=torch.float64).std())
     spread = max(spread, LEAST_SPREAD / math.sqrt(len(group)))
     return max(0.0, share - spread), min(1.0, share + spread)

@@ -157,8 +157,9 @@ def trained_scorer(runs: Sequence[Path], pairs: AuditPairs, config: AuditConfig,
             "judge these; --train trains two, each of which judges what the other has seen"
         )
     fold = folds_of_images(data.group_of_image, config)
-    judges = [(~column).nonzero().squeeze(1) for column in knows.T]
-    model_of_image = torch.stack([own[at % len(own)] for own, at in zip(judges, fold.tolist(), strict=True)])
+    place = (~knows).cumsum(dim=0) - 1  # of each run among those that have not seen an image
+    chosen = ~knows & (place == fold % (~knows).sum(dim=0))
+    model_of_image = chosen.int().argmax(dim=0)
     drawn = torch.randperm(len(data.image_of_pair), generator=torch_generator(config.seed, "strangers of runs"))
     strangers = drawn[: config.strangers]
     width = max(model.dim for model in models)
