@@ -13,7 +13,6 @@ import pytest
 import torch
 
 from in2r.cli.main import build_parser
-from in2r.data.text.vocabulary import Vocabulary
 from in2r.errors import InputError
 from in2r.files import read_json
 from in2r.methods import METHODS
@@ -72,13 +71,13 @@ def test_report_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    vocabulary = Vocabulary.build(["a dog runs"], min_count=1)
-    config, inputs = ModelConfig(dim=8, word_dim=5), Inputs(6, "words", len(vocabulary))
+    config, inputs = ModelConfig(dim=8), Inputs(6, "vectors", 5)
     torch.manual_seed(0)
     encoders = {name: build_backbone(config, inputs) for name in "AB"}
-    save_model(tmp_path / "runs" / "mine" / "model", encoders, config, inputs, vocabulary, "card", {})
+    save_model(tmp_path / "runs" / "mine" / "model", encoders, config, inputs, None, "card", {})
     (tmp_path / "audited" / "data").mkdir(parents=True)
     np.save(tmp_path / "audited" / "data" / "images.npy", np.ones((3, 4, 6), np.float32))
+    np.save(tmp_path / "audited" / "data" / "captions.npy", np.ones((9, 5), np.float32))
     names = run_blocks(CHECKOUT / "README.md", {})
     assert np.shape(names["similarity"]) == (3, 1)
 

@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 import pytest
+import torch
 from report_pages import Read
 from sklearn.base import clone
 from sklearn.metrics import roc_auc_score
@@ -144,6 +145,10 @@ ERRORS = {
         "pairs of 1 different image can be judged; an audit compares images and needs 10 or more"),
     "nine images": ([IMAGES[:9], WORDS], {"image_of_caption": np.arange(60) % 9},
         "pairs of 9 different images can be judged; an audit compares images and needs 10 or more"),
+    "sparse": ([torch.tensor(IMAGES).to_sparse(), WORDS], {},
+        "images: a sparse tensor; expected a dense one, such as its to_dense()"),
+    "half a surrogate": ([IMAGES, [*WORDS[:59], "a \udc80 dog"]], {},
+        "captions: entry 59 holds half of a surrogate pair, '\\udc80'; expected text"),
     "one text": ([IMAGES, "a dog"], {}, "captions: one text 'a dog'; expected a list of texts, one for each pair"),
     "no word twice": ([IMAGES, [f"w{row}" for row in range(60)]], {},
         "no word occurs twice in all captions; give captions as vectors"),
@@ -155,6 +160,13 @@ def test_what_does_not_fit_is_refused(case):
     arguments, options, said = ERRORS[case]
     with pytest.raises(InputError, match=f"^{re.escape(said)}$"):
         Auditor().fit(*arguments, **options)
+
+
+def test_tensors_of_any_float_type_are_taken():
+    """A model's output: bfloat16, with gradients."""
+    values = torch.tensor(IMAGES, dtype=torch.bfloat16, requires_grad=True)
+    plain = values.detach().float().numpy()
+    assert np.array_equal(Auditor(draws=2).fit(values, WORDS).scores_, Auditor(draws=2).fit(plain, WORDS).scores_)
 
 
 def test_settings_out_of_range_are_refused():

@@ -83,6 +83,13 @@ def test_decisions_of_one_kind_alone_move_nothing(audit):
     assert move_cut(replace(audit, verdicts=replace(audit.verdicts, told=False)), both) is None
 
 
+def test_reversed_decisions_move_nothing(audit):
+    right, wrong = np.flatnonzero(MADE["right"])[:9], np.flatnonzero(~MADE["right"])[:9]
+    words = {int(row): "wrong" for row in right} | {int(row): "right" for row in wrong}
+    reversed_ones = Decisions(1, "", (), tuple(Decision(row, word) for row, word in words.items()))
+    assert move_cut(audit, reversed_ones) is None
+
+
 def test_pairs_without_a_score_and_unsure_ones_do_not_count():
     captions = [*MADE["captions"][:200]]
     captions[3] = ""

@@ -15,7 +15,7 @@ from planted_pairs import COPY_ROW, EMPTY_ROW, TORN_ROW, plain_folder, planted, 
 def test_rows_of_a_table_keep_their_order_and_columns(tmp_path):
     made = planted_folder(tmp_path)
     pairs = read_pairs(tmp_path, text_dim=300)
-    assert pairs.name == "pairs.csv"
+    assert pairs.name == f"{tmp_path.name}/pairs.csv"
     assert pairs.images == made["images"]
     assert pairs.captions == [text.strip() for text in made["captions"]]
     assert list(pairs.columns) == ["Bild", "Text", "score", "shop"]

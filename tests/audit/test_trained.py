@@ -1,6 +1,7 @@
 """The evidence of trained runs: who judges whom, and what it is worth from the command line."""
 
 import csv
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -99,6 +100,7 @@ def test_runs_that_exist_are_asked(audited, tmp_path):
     runs = [str(audit / "train" / f"half_{half}") for half in (0, 1)]
     assert main(["audit", str(data), "--out", str(tmp_path / "again"), "--top", "0", "--run", *runs]) == 0
     assert (tmp_path / "again" / "pairs.csv").read_bytes() == (audit / "pairs.csv").read_bytes()
+    assert read_json(tmp_path / "again" / "summary.json")["runs"] == runs
 
 
 @pytest.mark.parametrize(
@@ -132,9 +134,32 @@ def test_data_that_changed_since_training_are_refused(audited):
         (data / "pairs.csv").write_text(table)
 
 
+def test_a_run_on_other_data_has_seen_the_images_that_are_copies(audited, tmp_path):
+    """Of the same photographs with another table, as after an audit's cleaning."""
+    data, audit, _ = audited
+    table, run = (data / "pairs.csv").read_text(), audit / "train" / "half_0"
+    other = tmp_path / "other"
+    shutil.copytree(data, other)
+    (other / "pairs.csv").write_text(table.replace("a0", "a1"))
+    pairs = read_pairs(other, text_dim=300)
+    trained_on = np.unique(reopen(RunFolder(run)).source.split("train").image_ids).tolist()
+    assert 0 < len(trained_on) < 150
+    with pytest.raises(InputError, match=f"trained on {len(trained_on)} of the 150 images"):
+        trained_scorer([run], pairs, AuditConfig(), "cpu")
+    both = trained_scorer([run, audit / "train" / "half_1"], pairs, AuditConfig(), "cpu")
+    seen = np.isin([pairs.images[int(row)] for row in pairs.judged], trained_on)
+    assert (both.model_of_image[pairs.vectors.image_of_pair].numpy()[seen] == 1).all()
+
+
 def test_a_run_on_other_data_may_judge_all_pairs(audited, tmp_path, caplog):
     _, audit, _ = audited
     other = plain_folder(tmp_path / "other", planted(images=60, captions=3, seed=2))
     scorer = trained_scorer([audit / "train" / "half_0"], read_pairs(other, text_dim=300), AuditConfig(), "cpu")
     assert (scorer.model_of_image == 0).all()
-    assert "trained on other data" in caplog.text
+    assert "trained on other data" not in caplog.text
+    data = audited[0].rename(tmp_path / "away")
+    try:
+        trained_scorer([audit / "train" / "half_0"], read_pairs(other, text_dim=300), AuditConfig(), "cpu")
+        assert "trained on other data, which cannot be read" in caplog.text
+    finally:
+        data.rename(audited[0])

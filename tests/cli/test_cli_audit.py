@@ -90,7 +90,7 @@ def test_exchanged_captions_are_found(audited: Audited) -> None:
 def test_figures_are_printed(audited: Audited) -> None:
     found, (doubt, title, *lines) = audited.summary, audited.said.splitlines()
     assert doubt == "FEW PAIRS: 298; with fewer than 1,000, scores are a hint at most"
-    assert title.strip() == "Audit of pairs.csv"
+    assert title.strip() == f"Audit of {audited.data.name}/pairs.csv"
     figures = dict(re.split(r"\s{2,}", line.strip(), maxsplit=1) for line in lines[: lines.index(
         next(line for line in lines if "The worst pairs" in line)
     )])  # fmt: skip
@@ -112,12 +112,12 @@ def test_figures_are_printed(audited: Audited) -> None:
 def test_every_row_of_the_table_has_its_scores_and_own_columns(audited: Audited) -> None:
     rows, made = audited.rows, audited.made
     assert list(rows[0]) == [
-        "row", "image", "caption", "score", "verdict", "decision", "percentile", *COMPONENTS, "fits_other_images",
+        "row", "Bild", "Text", "score", "verdict", "decision", "percentile", *COMPONENTS, "fits_other_images",
         "reason", "your_score", "shop",
     ]  # fmt: skip
     assert [row["row"] for row in rows] == [str(row) for row in range(300)]
-    assert [row["image"] for row in rows] == made["images"]
-    assert [row["caption"] for row in rows] == [text.strip() for text in made["captions"]]
+    assert [row["Bild"] for row in rows] == made["images"]
+    assert [row["Text"] for row in rows] == [text.strip() for text in made["captions"]]
     assert [row["your_score"] for row in rows] == [f"{row}.50" for row in range(300)]
     assert [row["shop"] for row in rows] == made["shops"]
     verdicts = {row: rows[row]["verdict"] for row in (EMPTY_ROW, TORN_ROW, COPY_ROW)}
@@ -183,16 +183,16 @@ def test_evidence_is_of_the_suspects_and_names_trusted_strangers(audited: Audite
     assert sorted(one["row"] for one in records) == suspects
     scores = [float(rows[one["row"]]["score"]) for one in records]
     assert scores == sorted(scores)  # as far as they are written, some are equal
-    captions = {row["caption"] for row in rows}
+    captions = {row["Text"] for row in rows}
     for one in records:
         own = rows[one["row"]]
         assert len({near["image"] for near in one["neighbors"]}) == 3
         for near in one["neighbors"]:
             there = rows[near["row"]]
-            assert (near["image"], near["caption"]) == (there["image"], there["caption"])
-            assert near["image"] != own["image"]
+            assert (near["image"], near["caption"]) == (there["Bild"], there["Text"])
+            assert near["image"] != own["Bild"]
             assert float(there["score"]) > 0.5
-        assert one["suggestion"] in captions - {own["caption"]}
+        assert one["suggestion"] in captions - {own["Text"]}
 
 
 def test_the_nearest_neighbour_is_the_nearest_trusted_image(audited: Audited) -> None:
@@ -203,11 +203,11 @@ def test_the_nearest_neighbour_is_the_nearest_trusted_image(audited: Audited) ->
     def number(image: str) -> int:
         return int(re.findall(r"\d+", image)[0])
 
-    trusted = {number(row["image"]) for row in rows if row["score"] and float(row["score"]) > 0.5}
+    trusted = {number(row["Bild"]) for row in rows if row["score"] and float(row["score"]) > 0.5}
     agreed = 0
     records = [json.loads(line) for line in (audited.out / "evidence.jsonl").read_text().splitlines()]
     for one in records:
-        own = number(rows[one["row"]]["image"])
+        own = number(rows[one["row"]]["Bild"])
         best = max(trusted - {own}, key=lambda image: unit[image] @ unit[own])
         agreed += number(one["neighbors"][0]["image"]) == best
     assert agreed >= 0.9 * len(records)  # the mean that is taken off is of the judged pairs
@@ -216,8 +216,8 @@ def test_the_nearest_neighbour_is_the_nearest_trusted_image(audited: Audited) ->
 def test_summary_has_the_key_figures(audited: Audited) -> None:
     found = audited.summary
     assert list(found) == [
-        "identity", "table", "against", "rows", "judged", "images", "verdicts", "kept", "cut", "by_hand", "doubts",
-        "noise_rate", "noise_rate_interval", "moved_alone", "separation", "components", "settings",
+        "identity", "table", "against", "runs", "rows", "judged", "images", "verdicts", "kept", "cut", "by_hand",
+        "doubts", "noise_rate", "noise_rate_interval", "moved_alone", "separation", "components", "settings",
         "measurement_only", "versions", "data",
     ]  # fmt: skip
     verdicts = [row["verdict"] for row in audited.rows]
@@ -284,7 +284,7 @@ def test_the_same_seed_gives_the_same_files_and_decisions_are_read_back(
     photos = tmp_path / "photos"
     photos.mkdir()
     image = pytest.importorskip("PIL.Image")
-    worst = rows[Read(audited.out / "report.html").cards("worst")[0]]["image"]
+    worst = rows[Read(audited.out / "report.html").cards("worst")[0]]["Bild"]
     image.new("RGB", (8, 8), "red").save(photos / worst)
     out = tmp_path / "again"
     options = ["--decisions", file, "--source", "shop", "--images", photos, "--top", 0, "--bom", "--cut", 0.5]
@@ -350,7 +350,7 @@ def test_decisions_move_the_cut(audited: Audited, tmp_path: Path, capsys: pytest
     found = Audited(audited.data, out, {}, said)
     cut, more = found.summary["cut"], found.summary["by_hand"]["more_suspects"]
     assert cut > 0.55
-    assert f"by hand, cut: {cut:.4g} in place of 0.5; {more} rows more are suspects\n" in said
+    assert f"by hand, cut: {cut:.4g} in place of 0.5; {more} rows more are below it\n" in said
     for old, new in zip(audited.rows, found.rows, strict=True):
         assert old["score"] == new["score"]
         if new["score"] and not new["decision"]:
@@ -362,7 +362,7 @@ def test_decisions_move_the_cut(audited: Audited, tmp_path: Path, capsys: pytest
     record["decisions"] = [{"row": page.cards("worst")[0], "decision": "wrong"}]
     file.write_text(json.dumps(record))
     said = audit(capsys, audited.data, "--out", out, "--decisions", file)
-    assert "by hand, cut: it stays; it moves when right and wrong pairs with scores are decided\n" in said
+    assert "by hand, cut: it stays; it moves when right and wrong pairs with scores are decided, the right ones" in said
     assert found.summary["by_hand"] is None
 
 
@@ -415,7 +415,7 @@ def test_vectors_that_tell_nothing_make_no_suspect(tmp_path: Path, capsys: pytes
     assert re.search(r"noise rate +not known", said)
     assert found.summary["noise_rate"] is found.summary["noise_rate_interval"] is None
     assert not {row["verdict"] for row in found.rows} & set(FLAGGED)
-    assert {row["caption"] for row in found.rows} == {""}
+    assert list(found.rows[0])[:3] == ["row", "image", "score"]
     assert (found.out / "evidence.jsonl").read_text() == ""
     assert found.summary["doubts"] == said.splitlines()[:2]
     assert "NOTHING TOLD" in (found.out / "report.html").read_text(encoding="utf-8")
@@ -429,7 +429,7 @@ def test_a_name_that_looks_like_markup_is_printed_as_it_is(tmp_path: Path, capsy
     name = "pairs[bold].csv"
     (folder / "pairs.csv").rename(folder / name)
     (folder / "data.json").write_text(json.dumps({"table": name}))
-    assert f"Audit of {name}" in audit(capsys, folder, "--out", tmp_path / "out", "--top", 1)
+    assert f"Audit of {folder.name}/{name}" in audit(capsys, folder, "--out", tmp_path / "out", "--top", 1)
 
 
 # --- what is refused

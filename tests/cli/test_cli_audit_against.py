@@ -80,15 +80,15 @@ def test_the_summary_and_the_page_name_the_audit(place: Path) -> None:
     old, new = summary_of(place / "audit"), summary_of(place / "judged")
     assert old["against"] is None
     assert new["against"] == {
-        "table": "pairs.csv",
+        "table": "old/pairs.csv",
         "identity": old["identity"],
         "noise_rate": pytest.approx(old["noise_rate"]),
     }
     assert new["settings"] == old["settings"]
     assert new["settings"]["seed"] == 4
-    assert new["doubts"] == ["FEW PAIRS of pairs.csv: 600; with fewer than 1,000, scores are a hint at most"]
+    assert new["doubts"] == ["FEW PAIRS of old/pairs.csv: 600; with fewer than 1,000, scores are a hint at most"]
     text = Read(place / "judged" / "report.html").text
-    assert "220 pairs were judged by the audit of pairs.csv: its pairs alone were asked" in text
+    assert "220 pairs were judged by the audit of old/pairs.csv: its pairs alone were asked" in text
 
 
 @pytest.mark.parametrize("kind", ["own similarity", "lemon"])
@@ -109,7 +109,7 @@ def test_one_pair_is_judged_and_the_cut_moves(place: Path, tmp_path: Path, capsy
     assert main(command) == 0
     said = capsys.readouterr().out
     assert re.search(r"rows +1, of which 1 were judged \(1 images\)", said)
-    assert re.search(r"judged by +the audit of pairs.csv", said)
+    assert re.search(r"judged by +the audit of old/pairs.csv", said)
     [row] = rows_of(tmp_path / "out")
     assert row["verdict"] in ("suspect", "mismatch")
     assert summary_of(tmp_path / "out")["settings"]["cut"] == 0.999
@@ -145,9 +145,9 @@ def test_what_makes_no_sense_is_refused(place: Path, tmp_path: Path, capsys: pyt
         (["new", "--seed", "1"], audit, "--seed and --against: give one; what is drawn was drawn by the earlier audit"),
         (["new", "--evidence", "lemon"], audit,
          "--evidence and --against: give one; the kinds of evidence are those of the earlier audit"),
-        ([str(wide)], audit, f"{wide}: image vectors have 17 numbers; pairs.csv was audited with 16"),
+        ([str(wide)], audit, f"{wide}: image vectors have 17 numbers; old/pairs.csv was audited with 16"),
         ([str(vectors)], audit,
-         f"{vectors}: captions with vectors of their own; pairs.csv was audited by its captions' words"),
+         f"{vectors}: captions with vectors of their own; old/pairs.csv was audited by its captions' words"),
         (["new"], str(place / "judged"),
          f"{place / 'judged'}: no judge.safetensors; expected a folder that `in2r audit DATA --out {place / 'judged'}` "
          "wrote, without --against"),
@@ -178,8 +178,13 @@ def test_features_of_another_encoder_are_refused(tmp_path: Path, capsys: pytest.
     command = ["audit", str(tmp_path / "new"), "--against", audit, "--out", str(tmp_path / "out")]
     assert main(command) == 2
     assert capsys.readouterr().err == (
-        f"in2r: {tmp_path / 'new'}: not from the encoder of pairs.csv: the image encoder (timm:small, now timm:small: "
-        "other weights sha256)\n"
+        f"in2r: {tmp_path / 'new'}: not from the encoder of old/pairs.csv: the image encoder (timm:small, now "
+        "timm:small: other weights sha256)\n"
+    )
+    (tmp_path / "new" / "encoder.json").unlink()
+    assert main(command) == 2
+    assert "new: no encoder.json, so nothing says whether its features are from the encoder of old/pairs.csv" in (
+        capsys.readouterr().err
     )
     write_encoder(tmp_path / "new", record, None)
     assert main(command) == 0

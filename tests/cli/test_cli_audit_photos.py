@@ -78,17 +78,46 @@ def test_photos_and_a_table_in_one_command(
     assert (out / "cleaned.csv").read_text().startswith("Bild,caption,shop\n")
     assert {path.name for path in out.iterdir()} >= {"data", "keep.txt", "summary.json", "evidence.jsonl"}
 
-    # Once more: the features are there, and the command that is named audits them.
-    assert main([*command(shop, table), *columns]) == 2
+    assert "Audit of shop.csv" in said
+    assert re.search(r"│ s[01] +│ +80 │ +\d+ │ +[\d.]+ % │", said)
+
+    # Once more: the features are there, and the same command audits them, as does the one that is named.
+    first, calls = (out / "pairs.csv").read_bytes(), (shop / "calls").read_text()
+    (out / "pairs.csv").unlink()
+    assert main([*command(shop, table), *columns]) == 0
+    assert f"{out}/data: the features are there; they were made by these settings\n" in capsys.readouterr().out
+    assert ((out / "pairs.csv").read_bytes(), (shop / "calls").read_text()) == (first, calls)
     again = f"in2r audit {out}/data --out {out}"
     assert f"again, by other settings: {again}\n" in said
-    assert capsys.readouterr().err == (
-        f"in2r: {out}/data: holds features already; `{again}` audits them; to make new ones, remove {out}/data\n"
-    )
-    first = (out / "pairs.csv").read_bytes()
     assert main(shlex.split(again)[1:]) == 0
     assert (out / "pairs.csv").read_bytes() == first
-    assert "again" not in capsys.readouterr().out
+    found = capsys.readouterr().out
+    assert "again" not in found
+    assert "Audit of shop.csv" in found
+    assert main([*command(shop, table), *columns, "--regions", "0"]) == 2
+    assert capsys.readouterr().err == (
+        f"in2r: {out}/data: was made with another regions (was 3, now 0); give a new folder, or remove this one\n"
+    )
+
+
+def test_what_is_wrong_is_said_before_features_are_made(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    photos, table = shop / "photos", shop / "shop.csv"
+    (shop / "torn.json").write_text("{")
+    for more, said in (
+        (["--source", "Shop"], "--source 'Shop': no such column; found 'Bild', 'caption', 'shop'"),
+        (["--decisions", shop / "no.json"], f"{shop / 'no.json'}: "),
+        (["--decisions", shop / "torn.json"], f"{shop / 'torn.json'}: "),
+        (
+            ["--noise", shop / "no.npy"],
+            f"{shop / 'no.npy'}: no such file; --noise names a noise index, as `in2r noise make` writes it",
+        ),
+        (["--run", shop / "no"], f"{shop / 'no'}: "),
+        (["--train", "corroborate", "modle.dim=3"], "configuration: unknown key `modle`"),
+    ):
+        assert main([*command(shop, table), "--image-column", "Bild", *map(str, more)]) == 2
+        assert capsys.readouterr().err.startswith(f"in2r: {said}")
+        assert not (shop / "out").exists()
+    assert photos.is_dir()
 
 
 def test_what_was_interrupted_is_continued(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -43,5 +43,11 @@ def test_photos_and_captions_become_data_that_train(tmp_path: Path, capsys: pyte
     assert main([*words[:2], *small, *words[2:]]) == 0
     assert main(["data", "check", str(out), "--caption-vectors", "auto"]) == 0
     assert "rows left out, their image has no features: 1 (line 26: image '99' is missing)" in capsys.readouterr().out
+    assert main([*command, "--image-column", "bild", "--out", str(out)]) == 0
+    found = capsys.readouterr().out
+    assert f"{out}: the features are there; they were made by these settings\n" in found
+    assert f"{out}/images.npy: 24 images × 10 × 16 float16\n" in found
+    assert "│ missing │ 1      │" in found
+    (out / "made_from.json").unlink()
     assert main([*command, "--image-column", "bild", "--out", str(out)]) == 2
     assert capsys.readouterr().err == f"in2r: {out}: holds features already; give a new folder, or remove this one\n"

@@ -16,7 +16,7 @@ from in2r.training.train import reopen, resume_run
 def test_the_left_pairs_keep_their_own_caption_image_vector_and_row(tmp_path):
     source = open_data(make_data(tmp_path / "data"), caption_vectors="vecs")
     whole = source.split("train")
-    rows = np.array([0, 1, 2, 3, 4, 7, 58, 5_000])  # the first image is gone
+    rows = np.array([0, 1, 2, 3, 4, 7, 58, 139])  # the first image is gone
     left = LeftOut(source, rows, "drop.txt")
     pairs = left.split("train")
     kept = [row for row in range(60) if row not in rows]
@@ -57,6 +57,10 @@ def test_nothing_left_and_a_noise_index_are_refused(tmp_path):
     source = open_data(make_data(tmp_path / "data"))
     with pytest.raises(InputError, match="leaves none of the 60"):
         LeftOut(source, np.arange(60), "drop.txt")
+    with pytest.raises(
+        InputError, match=r"^drop.txt: line 2 is row 140; .*data has 140 rows, from 0; the file is that"
+    ):
+        LeftOut(source, np.array([139, 140, 3]), "drop.txt")
     with pytest.raises(InputError, match="does not go with a"):
         load_config("sce", ["data.path=x", "data.leave_out=drop.txt", "noise.index=n.npy"])
 

@@ -55,6 +55,7 @@ def hostile(text: str) -> ReportPage:
     return page(
         title=text, method=text, components={text: text}, source_column=text, sources=[SourceRow(text, 1, 1, 0.5)],
         worst=[attacked, pair(1)], duplicates=[DuplicateGroup(text, [attacked])],
+        unjudged=[pair(5, score=None, verdict="unreadable", reason=text)], decided={1: text},
     )  # fmt: skip
 
 

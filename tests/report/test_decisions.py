@@ -7,7 +7,7 @@ from scipy.stats import binomtest
 
 from in2r.errors import InputError
 from in2r.files import write_json
-from in2r.report import Decisions, Share, noise_rate, precision, read_decisions, wilson
+from in2r.report import Decisions, Share, check_decisions, joined, noise_rate, precision, read_decisions, wilson
 from in2r.report.decisions import Decision
 
 
@@ -18,7 +18,9 @@ def plain(**changes: Any) -> dict[str, Any]:
 
 def read(folder: Path, value: dict[str, Any]) -> Decisions:
     write_json(folder / "decisions.json", value)
-    return read_decisions(folder / "decisions.json", audit="abc", pairs=4)
+    found = read_decisions(folder / "decisions.json")
+    check_decisions(found, folder / "decisions.json", audit="abc", pairs=4)
+    return found
 
 
 def test_what_was_written_is_read(tmp_path: Path) -> None:
@@ -51,11 +53,21 @@ def test_a_wrong_file_is_refused_with_its_place(tmp_path: Path, changes: dict[st
         read(tmp_path, plain(**changes))
 
 
+def test_decisions_of_several_files_are_joined_and_the_last_word_counts() -> None:
+    mine = Decisions(1, "abc", (3,), (Decision(3, "wrong"), Decision(0, "unsure")))
+    hers = Decisions(1, "abc", (3, 1), (Decision(0, "right"), Decision(2, "wrong")))
+    assert joined([mine, hers]) == Decisions(
+        1, "abc", (3, 1), (Decision(3, "wrong"), Decision(0, "right"), Decision(2, "wrong"))
+    )
+
+
 def test_a_sample_that_was_not_drawn_is_refused(tmp_path: Path) -> None:
     write_json(tmp_path / "decisions.json", plain())
 
     def checked(*sample: int) -> Decisions:
-        return read_decisions(tmp_path / "decisions.json", audit="abc", pairs=4, sample=sample)
+        found = read_decisions(tmp_path / "decisions.json")
+        check_decisions(found, tmp_path / "decisions.json", audit="abc", pairs=4, sample=sample)
+        return found
 
     assert checked(3, 1).sample == checked(3, 1, 0).sample == (3, 1)  # a page may show the first rows alone
     place = f"{tmp_path}/decisions.json: sample"

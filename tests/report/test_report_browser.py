@@ -8,7 +8,7 @@ import pytest
 from report_pages import ATTACK, hostile, page, pair
 
 from browser import Browser
-from in2r.report import Share, noise_rate, precision, read_decisions, write_report
+from in2r.report import Share, check_decisions, noise_rate, precision, read_decisions, write_report
 
 pytestmark = pytest.mark.browser
 VISIBLE = "[...document.querySelectorAll('.panel:not([hidden]) .card:not([hidden])')].map(c => Number(c.dataset.row))"
@@ -142,7 +142,7 @@ def test_what_is_saved_is_what_was_decided(browser: Browser, tmp_path: Path) -> 
     """The file and the text to copy are the same, and Python counts what the page counted."""
     for row, word in ((0, "wrong"), (1, "wrong"), (2, "right"), (3, "right")):
         browser.click(f"#worst [data-row='{row}'] .{word}")
-    assert browser.value(SHARES) == "wrong among the suspects you decided: 67 % (21 to 94 %) of 3"
+    assert browser.value(SHARES) == "wrong among the suspects and mismatches you decided: 67 % (21 to 94 %) of 3"
     browser.click("#tab-sample")
     browser.click("#sample [data-row='4'] .right")
     browser.send("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path), eventsEnabled=True)
@@ -151,12 +151,38 @@ def test_what_is_saved_is_what_was_decided(browser: Browser, tmp_path: Path) -> 
     browser.wait_for_event("Browser.downloadProgress", state="completed")
     text = (tmp_path / "decisions.json").read_text(encoding="utf-8")
     assert browser.value("document.querySelector('#text').value") == text
-    read = read_decisions(tmp_path / "decisions.json", audit="abc123", pairs=10)
+    read = read_decisions(tmp_path / "decisions.json")
+    check_decisions(read, tmp_path / "decisions.json", audit="abc123", pairs=10)
     assert read.by_row() == {0: "wrong", 1: "wrong", 2: "right", 3: "right", 4: "right"}
     flagged, random = precision(read, [pair(row).verdict for row in range(10)])["flagged"], noise_rate(read)
     assert browser.value(SHARES) == (
-        f"wrong among the suspects you decided: {in_words(flagged)}; wrong in the random sample: {in_words(random)}"
+        f"wrong among the suspects and mismatches you decided: {in_words(flagged)}; "
+        f"wrong in the random sample: {in_words(random)}"
     )
+
+
+def test_the_page_begins_with_earlier_decisions_and_saves_them_all(opened: Browser, tmp_path: Path) -> None:
+    """Also those on rows that the page no longer shows; what this browser keeps goes before."""
+    show(opened, tmp_path / "report.html", page())
+    opened.click("#worst [data-row='1'] .right")
+    write_report(tmp_path / "report.html", page(decided={1: "wrong", 2: "unsure", 77: "right"}))
+    opened.open((tmp_path / "report.html").as_uri())
+    assert opened.value(DECIDED) == {"1": "right", "2": "unsure"}
+    opened.click("#save")
+    (tmp_path / "decisions.json").write_text(opened.value("document.querySelector('#text').value"))
+    assert read_decisions(tmp_path / "decisions.json").by_row() == {1: "right", 2: "unsure", 77: "right"}
+    assert opened.value("document.querySelector('#count').textContent").startswith("3 decided: 0 wrong, 2 right")
+
+
+def test_rows_without_a_judgement_say_why_and_cannot_be_decided(opened: Browser, tmp_path: Path) -> None:
+    lost = pair(7, verdict="unreadable", score=None, percentile=None, reason="truncated")
+    show(opened, tmp_path / "report.html", page(unjudged=[lost]))
+    opened.key("5")
+    assert "truncated" in opened.value("document.querySelector('#unjudged .judgement').innerText")
+    opened.key("j")
+    opened.key("w")
+    assert opened.value(DECIDED) == {}
+    assert opened.value("document.querySelector('#count').textContent") == "Nothing decided yet"
 
 
 def in_words(share: Share) -> str:

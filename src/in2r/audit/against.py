@@ -135,6 +135,7 @@ class _Unknown:
 
     names: Sequence[str]
     model_of_image: Tensor
+    runs: Sequence[str] = ()
 
     def __call__(self, images: Tensor, texts: Tensor) -> Tensor:
         return torch.full((len(images), len(self.names)), torch.nan)

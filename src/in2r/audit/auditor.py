@@ -207,7 +207,12 @@ class Auditor:
 
 
 def _matrix(name: str, values: ArrayLike) -> torch.Tensor:
-    array = np.asarray(values.detach().cpu() if isinstance(values, torch.Tensor) else values)
+    if isinstance(values, torch.Tensor):
+        if values.layout != torch.strided:
+            raise InputError(f"{name}: a sparse tensor; expected a dense one, such as its to_dense()")
+        values = values.detach().cpu()
+        values = values.float() if values.is_floating_point() else values  # NumPy has no bfloat16
+    array = np.asarray(values)
     if array.ndim not in (2, 3) or array.dtype.kind not in "fiu":
         raise InputError(f"{name}: {array.dtype} {array.shape}; expected numbers (rows, dim) or (rows, regions, dim)")
     if array.size == 0:
@@ -237,6 +242,7 @@ def _pairs(
     owner = _owners(image_of_caption, count, len(images))
     words = words or [""] * count
     names = [str(row) for row in range(len(images))] if image_ids is None else [str(name) for name in image_ids]
+    _require_unicode("image_ids", names)
     if len(names) != len(images):
         raise InputError(f"image_ids: {len(names)}; expected one for each of the {len(images)} images")
     empty = np.array([captions is not None and not text.strip() for text in words], dtype=bool)
@@ -270,7 +276,19 @@ def _texts(captions: Sequence[str]) -> list[str]:
     for row, text in enumerate(captions):
         if not isinstance(text, str):
             raise InputError(f"captions: entry {row} is {type(text).__name__} {text!r:.60}; expected text")
+    _require_unicode("captions", captions)
     return list(captions)
+
+
+def _require_unicode(name: str, texts: Sequence[str]) -> None:
+    """Raise `InputError` for half of a surrogate pair, which no file can hold."""
+    for row, text in enumerate(texts):
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise InputError(
+                f"{name}: entry {row} holds half of a surrogate pair, {text[error.start]!r}; expected text"
+            ) from None
 
 
 def _owners(given: ArrayLike | None, count: int, images: int) -> NDArray[np.int64]:

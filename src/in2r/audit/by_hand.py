@@ -1,5 +1,6 @@
 """What decisions by hand change: the rows that were decided, and the cut, which goes where both agree."""
 
+import math
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -10,6 +11,7 @@ from in2r.audit.result import Audit
 from in2r.audit.settings import AuditConfig
 from in2r.audit.verdicts import KEPT, decide
 from in2r.evidence import recalibrate
+from in2r.metrics import auroc
 from in2r.report import Decisions
 from in2r.report.page import FLAGGED
 
@@ -46,8 +48,8 @@ def move_cut(audit: Audit, decisions: Decisions) -> Audit | None:
         decisions: of this audit, as `read_decisions` returns them.
 
     Returns:
-        None where the decisions do not hold both a right and a wrong pair, or the evidence tells nothing: where score
-        and truth meet is then not known.
+        None where the decisions do not hold both a right and a wrong pair, where wrong ones have the higher scores, or
+        where the evidence tells nothing: where score and truth meet is then not known.
     """
     pair_of_row = {row: pair for pair, row in enumerate(audit.pairs.judged.tolist())}
     known = [
@@ -58,7 +60,10 @@ def move_cut(audit: Audit, decisions: Decisions) -> Audit | None:
     right = torch.tensor([one for _, one in known], dtype=torch.bool)
     if not audit.verdicts.told or not right.any() or right.all():
         return None
-    found = recalibrate(audit.judgement.log_odds[[pair for pair, _ in known]], right)
+    log_odds = audit.judgement.log_odds[[pair for pair, _ in known]]
+    if auroc(log_odds.numpy(), right.numpy()) + 1 / math.sqrt(len(known)) < 0.5:  # reversed, beyond chance
+        return None
+    found = recalibrate(log_odds, right)
     usual = AuditConfig()
     config = replace(audit.config, cut=found.score_at(usual.cut), sure=found.score_at(usual.sure))
     verdicts = decide(audit.pairs, audit.base, audit.judgement, config)

@@ -55,6 +55,11 @@ class Scorer(Protocol):
         ...
 
     @property
+    def runs(self) -> Sequence[str]:
+        """The runs that it asks."""
+        ...
+
+    @property
     def model_of_image(self) -> Tensor:
         """(n,) int64, which of its models judges an image's pairs: one that was not trained on them."""
         ...

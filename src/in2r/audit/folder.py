@@ -12,7 +12,7 @@ judge.safetensors   what judges further pairs (audit/kept.py); not where pairs w
 import json
 import math
 import platform
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -91,12 +91,12 @@ def require_no_data(folder: Path) -> None:
 
 
 def table_columns(audit: Audit) -> dict[str, Any]:
-    """Return every column of pairs.csv, (rows,) each; one of the user's whose name is taken has `your_` before it."""
+    """Return every column of pairs.csv, (rows,) each: the row, image and caption, what was found, the user's others.
+
+    The user's columns keep their names; one whose name is taken has `your_` before it.
+    """
     pairs, found = audit.pairs, audit.verdicts
     ours: dict[str, Any] = {
-        "row": np.arange(len(pairs.images)),
-        "image": list(pairs.images),
-        "caption": list(pairs.captions),
         "score": found.score,
         "verdict": found.names.tolist(),
         "decision": [audit.decided.get(row, "") for row in range(len(pairs.images))],
@@ -105,14 +105,29 @@ def table_columns(audit: Audit) -> dict[str, Any]:
         "fits_other_images": found.strangers,
         "reason": [pairs.unjudged.get(row, "") for row in range(len(pairs.images))],
     }
-    taken = {pairs.table.image, pairs.table.caption} if pairs.table is not None else {"image", "caption"}
-    for own, values in pairs.columns.items():
-        if own not in taken:
-            name = own
-            while name in ours:
-                name = f"your_{name}"
-            ours[name] = list(values)
-    return ours
+    table = pairs.table
+    named = {"image" if table is None else table.image: list(pairs.images)}  # other images where noise was injected
+    if table is None or table.caption is not None:
+        named["caption" if table is None or table.caption is None else table.caption] = list(pairs.captions)
+    others = {name: list(values) for name, values in pairs.columns.items() if name not in named}
+    taken = {"row", *ours}
+    return {
+        "row": np.arange(len(pairs.images)),
+        **_renamed(named, taken | others.keys()),
+        **ours,
+        **_renamed(others, taken | named.keys()),
+    }
+
+
+def _renamed(columns: Mapping[str, Any], taken: Collection[str]) -> dict[str, Any]:
+    """Return columns, with `your_` before a name that is taken."""
+    found: dict[str, Any] = {}
+    for own, values in columns.items():
+        name = own
+        while name in taken or name in found:
+            name = f"your_{name}"
+        found[name] = values
+    return found
 
 
 def _texts(columns: dict[str, Any], row: int) -> Iterator[str]:

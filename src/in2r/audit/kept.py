@@ -199,6 +199,8 @@ def load_kept(folder: Path) -> Kept:
         return _unpacked(tensors, meta)
     except KeyError as error:
         raise InputError(f"{path}: no {error.args[0]!r} in it; audit its data again") from None
+    except (InputError, TypeError, ValueError) as error:
+        raise InputError(f"{path}: damaged ({error}); audit its data again") from None
 
 
 def _unpacked(tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> Kept:

@@ -1,6 +1,7 @@
 """The report's page, filled from an audit."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
@@ -28,6 +29,8 @@ MOST_GROUPS = 50
 """groups of duplicates on the page"""
 MOST_COPIES = 10
 """pairs of a group on the page"""
+MOST_UNJUDGED = 100
+"""rows without a judgement on the page"""
 MOST_OWN = 8
 """of the user's columns on a card"""
 HOW = (
@@ -40,15 +43,18 @@ HOW_AGAINST = (
 )
 
 
-def write_page(path: Path, audit: Audit, source_column: str | None = None) -> None:
+def write_page(
+    path: Path, audit: Audit, source_column: str | None = None, decided: Mapping[int, str] | None = None
+) -> None:
     """Write report.html.
 
     Args:
         path: the file.
         audit: what was found.
         source_column: a column of the user's table by which suspects are counted, such as shop or domain.
+        decided: row → "right", "wrong" or "unsure"; the page begins with these decisions.
     """
-    write_report(path, make_page(audit, source_column))
+    write_report(path, replace(make_page(audit, source_column), decided=decided or {}))
 
 
 def shown_rows(audit: Audit) -> ChosenRows:
@@ -61,7 +67,8 @@ def make_page(audit: Audit, source_column: str | None = None) -> ReportPage:
     """Fill the page: the worst pairs, those near the cut, a random sample, duplicates."""
     pairs, found, chosen = audit.pairs, audit.verdicts, shown_rows(audit)
     copies = _copies(audit)
-    shown = dict.fromkeys(chain(chosen.worst, chosen.borderline, chosen.sample, *copies))
+    unjudged = sorted(pairs.unjudged)[:MOST_UNJUDGED]
+    shown = dict.fromkeys(chain(chosen.worst, chosen.borderline, chosen.sample, *copies, unjudged))
     cards = _Cards(audit, source_column, list(shown))
     low, high = audit.judgement.interval
     share = audit.judgement.share
@@ -76,11 +83,12 @@ def make_page(audit: Audit, source_column: str | None = None) -> ReportPage:
         components=audit.components(),
         noise=NoiseRate(1 - share, 1 - high, 1 - low) if found.told else None,
         source_column=source_column or "source",
-        sources=_sources(audit, source_column),
+        sources=sources(audit, source_column),
         worst=[cards.of(row) for row in chosen.worst],
         borderline=[cards.of(row) for row in chosen.borderline],
         sample=[cards.of(row) for row in chosen.sample],
         duplicates=[DuplicateGroup("same image, same caption", [cards.of(row) for row in rows]) for rows in copies],
+        unjudged=[cards.of(row) for row in unjudged],
     )
 
 
@@ -123,6 +131,7 @@ class _Cards:
                 Neighbor(image, caption, self._shown.files.get(image)) for _, image, caption in witness.neighbors
             ],
             suggestion=witness.suggestion if verdict in FLAGGED else None,
+            reason=pairs.unjudged.get(row, ""),
         )
 
 
@@ -130,7 +139,7 @@ def _known(value: float) -> float | None:
     return None if np.isnan(value) else float(value)
 
 
-def _sources(audit: Audit, column: str | None) -> list[SourceRow]:
+def sources(audit: Audit, column: str | None) -> list[SourceRow]:
     """Count pairs and suspects of each source, the one with the most suspects first."""
     if column is None:
         return []

@@ -1,7 +1,7 @@
 """What an audit is given: vectors of all pairs that can be judged, and the user's whole table around them."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from in2r.audit.kept import Kept, Shown
 from in2r.audit.voices import BLOCK
 from in2r.data.duplicates import numbered
 from in2r.data.features import Features, mean_regions, require_finite
+from in2r.data.made_from import read_made_from
 from in2r.data.noise import load_index
 from in2r.data.pairs import DataSource, PairSet
 from in2r.data.sources import open_data
@@ -59,7 +60,7 @@ class AuditPairs:
     """All rows of a table, and vectors of those that can be judged.
 
     Attributes:
-        name: what the table is called, such as its file's name.
+        name: what the user calls the data, such as shop.csv.
         images: (rows,) the image of each row, as the table names it.
         captions: (rows,) the caption of each row; empty where captions are vectors alone.
         columns: the user's own columns by name, (rows,) each.
@@ -90,6 +91,16 @@ class AuditPairs:
     encoder: Mapping[str, Any] | None = None
     words: Tfidf | None = None
     origin: Origin | None = None
+
+    def identity(self, seed: int) -> str:
+        """Return a hash of the table and of the seed of the sample, 16 digits.
+
+        Scores are no part of it: another machine rounds them otherwise.
+        """
+        digest = hashlib.sha256(str(seed).encode())
+        for text in (*self.images, *self.captions):
+            digest.update(text.encode() + b"\0")
+        return digest.hexdigest()[:16]
 
     def shown(self) -> Shown:
         """Return what can be shown of the judged pairs."""
@@ -159,12 +170,18 @@ def read_pairs(
     order = order[~empty[order]]
     require_pairs(len(order), f"{path}: ", FEWEST if against is None else 1)
     if against is not None:
+        if against.encoder is not None and source.encoder() is None:
+            raise InputError(
+                f"{path}: no encoder.json, so nothing says whether its features are from the encoder of "
+                f"{against.table}; make them by `in2r features`, or, if they are, copy encoder.json of that audit's "
+                "data into the folder"
+            )
         against.require_like(source.encoder(), splits[0].caption_vectors is not None, f"{path}: ")
     origin = Origin(source, splits, torch.from_numpy(order), _images_of(splits, torch.from_numpy(order))[0])
     vectors, same, words = _vectors(splits, origin.pairs, text_dim, against)
     require_comparable(vectors, against, f"{path}: ")
     return AuditPairs(
-        name=table.path.name if table is not None else Path(path).name,
+        name=_name(Path(path).resolve(), table),
         images=images,
         captions=captions,
         columns=columns,
@@ -180,6 +197,14 @@ def read_pairs(
         words=words,
         origin=origin,
     )
+
+
+def _name(folder: Path, table: UserTable | None) -> str:
+    """Return what the user calls the data: the table that features were made from, else the folder."""
+    made = read_made_from(folder)
+    if made is not None:
+        return made.name
+    return folder.name if table is None else f"{folder.name}/{table.path.name}"
 
 
 def require_pairs(count: int, place: str = "", fewest: int = FEWEST) -> None:
@@ -323,8 +348,12 @@ def same_words(captions: Sequence[str]) -> NDArray[np.int64]:
 
 def same_rows(values: Tensor) -> Tensor:
     """Return (rows,) int64, equal for rows of equal values."""
-    digests = (hashlib.blake2b(row, digest_size=DIGEST).digest() for row in values.numpy())
-    return torch.from_numpy(numbered(digests))
+    return torch.from_numpy(numbered(digests(values)))
+
+
+def digests(values: Tensor) -> Iterator[bytes]:
+    """Yield a hash of each row; equal for rows of equal values."""
+    return (hashlib.blake2b(row, digest_size=DIGEST).digest() for row in values.numpy())
 
 
 def _files(folder: Path) -> dict[str, Path]:

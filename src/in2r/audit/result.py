@@ -1,6 +1,5 @@
 """One audit from its data to what is known of every row."""
 
-import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -43,14 +42,8 @@ class Audit:
 
     @property
     def identity(self) -> str:
-        """A hash of the table and of the seed of the sample: decisions made by hand belong to them.
-
-        Scores are no part of it: another machine rounds them otherwise.
-        """
-        digest = hashlib.sha256(str(self.config.seed).encode())
-        for text in (*self.pairs.images, *self.pairs.captions):
-            digest.update(text.encode() + b"\0")
-        return digest.hexdigest()[:16]
+        """Decisions made by hand belong to it: `AuditPairs.identity`."""
+        return self.pairs.identity(self.config.seed)
 
     def summary(self) -> dict[str, Any]:
         """Return the key figures as plain values."""
@@ -59,6 +52,7 @@ class Audit:
             "identity": self.identity,
             "table": self.pairs.name,
             "against": None if self.against is None else self._old(self.against),
+            "runs": [] if self.base.scorer is None else list(self.base.scorer.runs),
             "rows": len(self.pairs.images),
             "judged": len(self.pairs.judged),
             "images": len(self.pairs.vectors.images),

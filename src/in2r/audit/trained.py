@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from in2r.audit.evidence import TRAINED, Vectors, folds_of_images
-from in2r.audit.pairs import AuditPairs, Origin
+from in2r.audit.pairs import AuditPairs, Origin, digests
 from in2r.audit.settings import AuditConfig
 from in2r.audit.voices import BLOCK
 from in2r.config import with_values
+from in2r.data.features import mean_regions
 from in2r.data.left_out import LeftOut, read_row_numbers
 from in2r.data.pairs import DataSource, PairSet
 from in2r.data.rows import read_text
@@ -97,6 +98,7 @@ class TrainedScorer:
 
     Attributes:
         names: of both kinds of evidence.
+        runs: the run folders.
         model_of_image: (n,) int64, which run judges an image's pairs.
         vectors: what is audited.
         images: (n, D), by the run that judges the image.
@@ -107,6 +109,7 @@ class TrainedScorer:
     """
 
     names: Sequence[str]
+    runs: Sequence[str]
     model_of_image: Tensor
     vectors: Vectors
     images: Tensor
@@ -151,10 +154,9 @@ def trained_scorer(runs: Sequence[Path], pairs: AuditPairs, config: AuditConfig,
     knows = torch.stack([_images_trained_on(run, origin, data, pairs.judged) for run in runs])
     unjudged = int(knows.all(dim=0).sum())
     if unjudged:
-        names = ", ".join(map(str, runs))
         raise InputError(
-            f"{names}: trained on {unjudged:,} of the {len(data.images):,} images, so another run must "
-            "judge these; --train trains two, each of which judges what the other has seen"
+            f"{', '.join(map(str, runs))}: trained on {unjudged:,} of the {len(data.images):,} images, so another run "
+            "must judge these; --train trains two, each of which judges what the other has seen"
         )
     fold = folds_of_images(data.group_of_image, config)
     place = (~knows).cumsum(dim=0) - 1  # of each run among those that have not seen an image
@@ -174,7 +176,10 @@ def trained_scorer(runs: Sequence[Path], pairs: AuditPairs, config: AuditConfig,
         both[0, :, : model.dim] = _images(model, origin, data.image_of_pair[strangers])
         both[1, :, : model.dim] = _texts(model, origin, strangers)
         strange.append((both[0], both[1]))
-    return TrainedScorer(TRAINED, model_of_image, data, images, texts, strangers, strange, config.lead_temperature)
+    names = [str(run) for run in runs]
+    return TrainedScorer(
+        TRAINED, names, model_of_image, data, images, texts, strangers, strange, config.lead_temperature
+    )
 
 
 def _model(run: Path, origin: Origin, device: str) -> RetrievalModel:
@@ -187,25 +192,47 @@ def _model(run: Path, origin: Origin, device: str) -> RetrievalModel:
 def _images_trained_on(run: Path, origin: Origin, vectors: Vectors, rows: NDArray[np.int64]) -> Tensor:
     """Return (n,) bool: images of which a run has trained on a pair, or on one of a copy.
 
-    A run that was trained on other data has trained on none.
+    Of a run that was trained on other data, images with equal features count as copies.
     """
     folder = RunFolder(run).require()
     data, path = folder.config().data, origin.source.path
     whole = open_configured(with_values(folder.config(), {"data.path": str(path), "data.leave_out": None}).data)
     source: DataSource = whole
-    if data.leave_out is not None:
-        source = LeftOut(whole, read_row_numbers(folder.left_out_file), str(folder.left_out_file))
     trained_on = folder.info()["data"]["fingerprint"]["splits"]["train"]["hash"]
-    same = "train" in source.split_names and source.fingerprint()["splits"]["train"]["hash"] == trained_on
+    try:
+        if data.leave_out is not None:
+            source = LeftOut(whole, read_row_numbers(folder.left_out_file), str(folder.left_out_file))
+        same = "train" in source.split_names and source.fingerprint()["splits"]["train"]["hash"] == trained_on
+    except InputError:  # rows that these data do not have
+        same = False
     if not same:
         if Path(data.path).resolve() == path.resolve():
             raise InputError(f"{run}: {path} has changed since it was trained on; what it has seen is not known")
-        log.warning("%s: trained on other data, %s; pairs that it has seen there count as not seen", run, data.path)
-        return torch.zeros(len(vectors.images), dtype=torch.bool)
-    seen = vectors.image_of_pair[torch.from_numpy(np.isin(rows, source.caption_rows("train")))]
+        seen = _copies_elsewhere(folder, vectors.images).nonzero().squeeze(1)
+    else:
+        seen = vectors.image_of_pair[torch.from_numpy(np.isin(rows, source.caption_rows("train")))]
     groups = torch.zeros(int(vectors.group_of_image.max()) + 1, dtype=torch.bool)
     groups[vectors.group_of_image[seen]] = True
     return groups[vectors.group_of_image]
+
+
+def _copies_elsewhere(run: RunFolder, images: Tensor) -> Tensor:
+    """Return (n,) bool: which images (n, f) have the features of an image that a run was trained on elsewhere."""
+    config = run.config()
+    file = str(run.left_out_file) if config.data.leave_out is not None else None
+    try:
+        found = open_configured(with_values(config, {"data.leave_out": file}).data).split("train").images
+    except InputError as error:
+        log.warning(
+            "%s: trained on other data, which cannot be read (%s); what it has seen is not known", run.path, error
+        )
+        return torch.zeros(len(images), dtype=torch.bool)
+    known = {
+        digest
+        for part in np.array_split(np.arange(len(found)), max(1, len(found) // BLOCK))
+        for digest in digests(mean_regions(found.select(part)))
+    }
+    return torch.tensor([digest in known for digest in digests(images)], dtype=torch.bool)
 
 
 def _images(model: RetrievalModel, origin: Origin, images: Tensor) -> Tensor:

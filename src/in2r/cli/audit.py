@@ -1,14 +1,15 @@
 """`in2r audit`: which pairs of a table are wrong."""
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from in2r.cli.audit_show import key_figures, say_cut, say_decisions, worst_pairs
+from in2r.cli.audit_checks import OF_PHOTOS, refuse, require_column, training_of
+from in2r.cli.audit_show import key_figures, say_cut, say_decisions, worst_pairs, worst_sources
 from in2r.cli.features import ENCODERS, add_options, make
 from in2r.cli.paths import name_or_path, path_argument
 from in2r.errors import InputError, command_line
@@ -24,19 +25,19 @@ EXAMPLES = """\
 examples:
   in2r audit mydata --out audit
   in2r audit mydata --out audit --source shop --cut 0.3
-  in2r audit mydata --out audit --decisions decisions.json
+  in2r audit mydata --out audit --decisions mine.json hers.json
   in2r audit tomorrow --against audit --out tomorrow_audit
   in2r audit photos table.csv --out audit \\
       --encoder transformers:openai/clip-vit-base-patch32
-                        photos and a table: features are made into audit/data
+                        photos and a table: features are made into audit/data,
+                        once; the same command continues, and audits again
   in2r audit photos --out audit --encoder onnx:model.onnx
                         no table: photo.txt beside photo.jpg, or tars
 
 Nothing is trained. AUDIT gets report.html to look at, pairs.csv (every row of
 your table with score and verdict), cleaned.* (your table without the rows to
 drop), keep.txt, drop.txt, weights.csv, evidence.jsonl, summary.json and
-judge.safetensors, by which --against judges new pairs. After ^C while features
-are made, the same command continues.
+judge.safetensors, by which --against judges new pairs.
 """
 
 
@@ -70,9 +71,11 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     )
     parser.add_argument(
         "--decisions",
+        nargs="+",
         type=path_argument,
         metavar="FILE",
-        help="decisions.json exported from report.html: what they say, and the cut by them",
+        help="decisions.json saved from report.html, also of several people: what they say, and the cut by them; "
+        "of a row that two files decide, the later file counts",
     )
     parser.add_argument("--images", type=path_argument, metavar="FOLDER", help="pictures for the report, by image id")
     parser.add_argument(
@@ -115,40 +118,46 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 def run(args: argparse.Namespace) -> int:
     """Judge every pair, write the folder, print the key figures and the worst pairs."""
-    from in2r.audit.by_hand import follow, move_cut
-    from in2r.audit.folder import require_no_data, write_audit
-    from in2r.audit.kept import load_kept
-    from in2r.audit.page import shown_rows, write_page
-    from in2r.report import read_decisions
-
     console, out = Console(), Path(args.out)
+    with console.status("starting"):  # torch takes seconds
+        from in2r.audit.by_hand import follow, move_cut
+        from in2r.audit.folder import require_no_data, write_audit
+        from in2r.audit.kept import load_kept
+        from in2r.audit.page import shown_rows, write_page
+        from in2r.report import check_decisions, joined, read_decisions
+
     require_no_data(out)
-    _refuse(args, out)
+    refuse(args, out)
     kept = None if args.against is None else load_kept(Path(args.against))
     config = _config(args, kept)
+    parts = [(read_decisions(file), file) for file in args.decisions or []]
+    training = None if args.train is None else training_of(args)
     data = _data(args, console)
     with console.status("reading the data"):
         pairs = _pairs(args, data, config, kept)
-    scorer = _scorer(args, pairs, config, console)
+
+    def check(sample: Sequence[int] | None = None) -> None:
+        for part, file in parts:
+            check_decisions(part, file, audit=pairs.identity(config.seed), pairs=len(pairs.images), sample=sample)
+
+    check()
+    scorer = _scorer(args, pairs, config, training, console)
     with console.status("judging") as status:
-        audit = _audit(pairs, config, kept, scorer, status.update)
-        decisions, given = None, audit
-        if args.decisions is not None:
-            decisions = read_decisions(
-                args.decisions,
-                audit=audit.identity,
-                pairs=len(audit.pairs.images),
-                sample=shown_rows(audit).sample,
-            )
+        audit = given = _audit(pairs, config, kept, scorer, status.update)
+        decisions = joined([part for part, _ in parts]) if parts else None
+        if decisions is not None:
+            check(shown_rows(audit).sample)
             if args.cut is None:
                 audit = move_cut(audit, decisions) or audit
             audit = follow(audit, decisions)
         status.update("writing")
         write_audit(out, audit, bom=args.bom)
-        write_page(out / "report.html", audit, args.source)
+        write_page(out / "report.html", audit, args.source, decisions.by_row() if decisions is not None else None)
     for line in audit.doubts():
         console.print(line, markup=False, highlight=False, soft_wrap=True)
     console.print(key_figures(audit))
+    if args.source is not None:
+        console.print(worst_sources(audit, args.source))
     if args.top and audit.verdicts.told:
         console.print(worst_pairs(audit, args.top))
     if decisions is not None:
@@ -163,27 +172,6 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _refuse(args: argparse.Namespace, out: Path) -> None:
-    """Raise `InputError` for options that make no sense, alone or together."""
-    if args.top < 0:
-        raise InputError(f"--top must be at least 0, got {args.top}")
-    if Path(args.data).resolve() == out.resolve():
-        raise InputError(f"--out: {out} is the folder that is audited; give a new folder")
-    trained = args.train is not None or bool(args.runs)
-    if trained and args.noise is not None:
-        raise InputError("--train or --run, and --noise: give one; runs are trained on the pairs as they are")
-    if args.against is None:
-        return
-    if args.seed is not None:
-        raise InputError("--seed and --against: give one; what is drawn was drawn by the earlier audit")
-    if trained:
-        raise InputError("--train or --run, and --against: give one; a kept audit does not keep networks")
-    if args.evidence is not None:
-        raise InputError("--evidence and --against: give one; the kinds of evidence are those of the earlier audit")
-    if out.resolve() == Path(args.against).resolve():
-        raise InputError(f"--out and --against: both are {args.out}; give a new folder, as the earlier audit would go")
-
-
 def _config(args: argparse.Namespace, kept: "Kept | None") -> "AuditConfig":
     from in2r.audit.settings import AuditConfig
     from in2r.config import fill
@@ -195,21 +183,17 @@ def _config(args: argparse.Namespace, kept: "Kept | None") -> "AuditConfig":
     return fill(AuditConfig, values)
 
 
-OF_PHOTOS = ("text_encoder", "image_column", "caption_column", "split_column", "encoding", "max_pixels")
-"""options that say nothing of a data folder"""
-
-
 def _data(args: argparse.Namespace, console: Console) -> Path:
     """Return the data folder; of photos, it is made."""
     from in2r.data.sources import LAYOUTS, holds_data
-    from in2r.extract.unfinished import Unfinished
+    from in2r.data.table_rows import read_names
+    from in2r.raw.columns import find_encoding
 
     data: Path = args.data
     if args.encoder is not None:
+        if args.table is not None and args.source is not None and args.table.is_file():
+            require_column(args.source, read_names(args.table, args.encoding or find_encoding(args.table)))
         made: Path = args.out / "data"
-        if holds_data(made) and not Unfinished(made).path.is_dir():
-            again = command_line("in2r", "audit", made, "--out", args.out)
-            raise InputError(f"{made}: holds features already; `{again}` audits them; to make new ones, remove {made}")
         make(args, console, data, args.table, made)
         return made
     model = f"the model by --encoder KIND:NAME: {ENCODERS}; such as --encoder transformers:openai/clip-vit-base-patch32"
@@ -239,17 +223,17 @@ def _pairs(args: argparse.Namespace, data: Path, config: "AuditConfig", kept: "K
         noise=args.noise,
         against=kept,
     )
-    if args.source is not None and args.source not in pairs.columns:
-        raise InputError(f"--source {args.source!r}: no such column; found {', '.join(map(repr, pairs.columns))}")
+    if args.source is not None:
+        require_column(args.source, pairs.columns)
     return pairs
 
 
-FIXED = ("data.path=", "data.layout=", "data.leave_out=", "data.caption_vectors=", "data.split_seed=", "noise.")
-"""how settings begin that say which pairs a run is trained on"""
-
-
 def _scorer(
-    args: argparse.Namespace, pairs: "AuditPairs", config: "AuditConfig", console: Console
+    args: argparse.Namespace,
+    pairs: "AuditPairs",
+    config: "AuditConfig",
+    training: tuple[str, list[str]] | None,
+    console: Console,
 ) -> "TrainedScorer | None":
     """Return the evidence of runs, which are trained first where --train says so."""
     from in2r.audit.trained import train_halves, trained_scorer
@@ -257,14 +241,8 @@ def _scorer(
     from in2r.runs.settings import load_config
 
     runs = [Path(run) for run in args.runs or []]
-    if args.train is not None:
+    if training is not None:
         assert pairs.origin is not None
-        named = [text for text in args.train if "=" not in text]
-        if len(named) > 1:
-            raise InputError(f"--train {' '.join(args.train)}: one preset and settings such as train.epochs=20")
-        fixed = [text for text in args.train if text.startswith(FIXED)]
-        if fixed:
-            raise InputError(f"--train {fixed[0]}: the runs are trained on the audited pairs; leave it out")
         read = pairs.origin.splits[0].caption_vectors is not None
         data = {
             "path": str(pairs.origin.source.path.absolute()),
@@ -272,9 +250,7 @@ def _scorer(
             "caption_vectors": (args.caption_vectors or "auto") if read else None,
             "skip_missing": True,
         }
-        settings = load_config(
-            named[0] if named else "corroborate", [text for text in args.train if "=" in text], data=data
-        )
+        settings = load_config(*training, data=data)
         terminal = Terminal(console)
         try:
             runs += train_halves(Path(args.out) / "train", pairs, config, settings, terminal)

@@ -55,6 +55,26 @@ def worst_pairs(audit: "Audit", top: int) -> Table:
     return table
 
 
+MOST_SOURCES = 10
+"""sources in the terminal; report.html has more"""
+
+
+def worst_sources(audit: "Audit", column: str) -> Table:
+    """Return the sources with the most suspects and mismatches."""
+    from in2r.audit.page import sources
+
+    found = sources(audit, column)
+    more = "" if len(found) <= MOST_SOURCES else f", {MOST_SOURCES} of {len(found):,}"
+    table = Table(title=Text(f"By {column}{more}"), title_justify="left")
+    table.add_column(Text(column), overflow="fold")
+    for name in ("pairs", "suspects and mismatches", "share"):
+        table.add_column(name, justify="right")
+    for source in found[:MOST_SOURCES]:
+        share = f"{100 * source.suspects / source.pairs:.1f} %"
+        table.add_row(Text(source.name), f"{source.pairs:,}", f"{source.suspects:,}", share)
+    return table
+
+
 def say_decisions(console: Console, audit: "Audit", decisions: "Decisions") -> None:
     """Print what was decided by hand."""
     from in2r.report import noise_rate, precision
@@ -73,10 +93,13 @@ def say_cut(console: Console, audit: "Audit", asked: float | None) -> None:
     moved = audit.by_hand
     if moved is not None:
         more = moved["more_suspects"]
-        change = f"{more:,} rows more are suspects" if more >= 0 else f"{-more:,} rows are no suspects any more"
+        change = f"{more:,} rows more are below it" if more >= 0 else f"{-more:,} rows fewer are below it"
         line = f"by hand, cut: {moved['cut']:.4g} in place of {moved['cut_before']:.4g}; {change}"
     elif asked is not None:
         line = f"by hand, cut: {audit.config.cut:.4g} as --cut says; without it, the decisions would move the cut"
     else:
-        line = "by hand, cut: it stays; it moves when right and wrong pairs with scores are decided"
+        line = (
+            "by hand, cut: it stays; it moves when right and wrong pairs with scores are decided, the right ones with "
+            "higher scores"
+        )
     console.print(line, highlight=False, soft_wrap=True)

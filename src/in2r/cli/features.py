@@ -167,6 +167,8 @@ def make(args: argparse.Namespace, console: Console, images: Path, pairs: Path |
         _say(console, note)
     with Bars(Console(stderr=True)) as bars:
         made = make_features(source, out, options, bars)
+    if made.again:
+        _say(console, f"{out}: the features are there; they were made by these settings")
     console.print(verdict_table(made.verdicts))
     count, *rest = made.image_shape
     _say(console, f"{out / 'images.npy'}: {count:,} images × {' × '.join(map(str, rest))} float16")

@@ -41,12 +41,13 @@ class LeftOut:
         name: the file that names them, for messages.
 
     Raises:
-        InputError: no pair is left.
+        InputError: a row that the data does not have, or no pair is left.
     """
 
     def __init__(self, source: DataSource, rows: NDArray[np.int64], name: str) -> None:
         self.path, self._source, self._name = source.path, source, name
         self._hash = sha256(np.unique(rows).astype("<i8").tobytes()).hexdigest()
+        _require_rows(source, rows, name)
         own = np.asarray(source.caption_rows("train"), dtype=np.int64)
         self._kept = np.flatnonzero(~np.isin(own, rows))
         if not len(self._kept):
@@ -118,3 +119,14 @@ class LeftOut:
 
     def _with(self, own: str) -> str:
         return sha256(f"{own} without {self._hash}".encode()).hexdigest()
+
+
+def _require_rows(source: DataSource, rows: NDArray[np.int64], name: str) -> None:
+    table = source.user_table()
+    count = len(table) if table is not None else sum(len(source.caption_rows(split)) for split in source.split_names)
+    beyond = np.flatnonzero(rows >= count)
+    if len(beyond):
+        raise InputError(
+            f"{name}: line {beyond[0] + 1} is row {rows[beyond[0]]}; {source.path} has {count:,} rows, from 0; the "
+            "file is that of other data"
+        )

@@ -6,11 +6,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, cast
 
+import numpy as np
 import torch
 
 from in2r.data.encoder_record import write_encoder
+from in2r.data.made_from import write_made_from
 from in2r.data.verdicts import FILE as VERDICTS
-from in2r.data.verdicts import Verdict, write_verdicts
+from in2r.data.verdicts import Verdict, read_verdicts, write_verdicts
 from in2r.encoders.base import ImageEncoder, TextEncoder, has_text_side
 from in2r.encoders.regions import Regions
 from in2r.encoders.registry import open_encoder, open_text_encoder
@@ -59,11 +61,19 @@ class Options:
 
 @dataclass(frozen=True)
 class Made:
-    """What was made."""
+    """What was made.
+
+    Attributes:
+        verdicts: verdict → images that have it.
+        image_shape: of images.npy.
+        caption_shape: of captions.npy; None where there is none.
+        again: whether an earlier call with the same settings had made it.
+    """
 
     verdicts: Counter[str]
     image_shape: tuple[int, ...]
     caption_shape: tuple[int, ...] | None
+    again: bool = False
 
 
 def make_features(source: Source, out: Path, options: Options, display: Display) -> Made:
@@ -71,7 +81,7 @@ def make_features(source: Source, out: Path, options: Options, display: Display)
 
     Args:
         source: the pairs.
-        out: the data folder: absent, empty, or unfinished by the same call.
+        out: the data folder: absent, empty, or begun or finished by the same call.
         options: how.
         display: is told how far the work is.
 
@@ -82,8 +92,10 @@ def make_features(source: Source, out: Path, options: Options, display: Display)
     _require_some(source)
     encoder = open_encoder(options.encoder, options.device)
     texts = _text_encoder(encoder, options) if source.captions is not None else None
-    work = Unfinished(out)
-    with work.begun(_settings(source, options, encoder, texts)):
+    work, settings = Unfinished(out), _settings(source, options, encoder, texts)
+    if work.made(settings):
+        return _made_before(source, out)
+    with work.begun(settings):
         encode_images(
             source.items, encoder, work,
             regions=options.regions, batch=options.batch, workers=options.workers, pixels=options.pixels,
@@ -153,6 +165,7 @@ def _finish(source: Source, work: Unfinished, encoder: ImageEncoder, texts: Text
     write_encoder(out, image, text)
     named = {"table": source.table, "columns": source.columns}
     write_json(out / "data.json", named | ({"encoding": source.encoding} if source.encoding else {}))
+    write_made_from(out, source.name, progress.settings)
     for part in (work.captions, work.images):
         if part.is_file():
             part.replace(out / part.name)
@@ -161,3 +174,11 @@ def _finish(source: Source, work: Unfinished, encoder: ImageEncoder, texts: Text
     shape = (progress.rows, *progress.shape)
     captions = None if texts is None else (progress.captions, progress.caption_dim)
     return Made(Counter(one.verdict for one in [*seen, *source.left_out]), shape, captions)
+
+
+def _made_before(source: Source, out: Path) -> Made:
+    """Return what a finished folder holds."""
+    images, captions = out / "images.npy", out / "captions.npy"
+    verdicts = read_verdicts(out / VERDICTS).values()
+    shapes = [np.load(path, mmap_mode="r").shape for path in (images, captions) if path.is_file()]
+    return Made(Counter(one.verdict for one in verdicts), shapes[0], shapes[1] if shapes[1:] else None, again=True)

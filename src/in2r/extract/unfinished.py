@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from in2r.data.made_from import read_made_from
 from in2r.data.verdicts import Verdict
 from in2r.errors import InputError
 from in2r.files import read_json, write_json
@@ -57,6 +58,23 @@ class Unfinished:
         self._verdicts = self.path / "verdicts.jsonl"
         self.progress = Progress({})
 
+    def made(self, settings: Mapping[str, object]) -> bool:
+        """Tell whether the folder was finished with these settings.
+
+        Raises:
+            InputError: with other settings.
+        """
+        found = None if self._file.is_file() else read_made_from(self.out)
+        if found is None or not (self.out / "images.npy").is_file():
+            return False
+        other = _changed(found.settings, settings)
+        if other:
+            raise InputError(
+                f"{self.out}: was made with another {' and another '.join(other)}; give a new folder, or remove this "
+                "one"
+            )
+        return True
+
     @contextmanager
     def begun(self, settings: Mapping[str, object]) -> Iterator["Unfinished"]:
         """Hold the folder for this process, begin the work or take up what was done with the same settings.
@@ -95,12 +113,7 @@ class Unfinished:
         if not isinstance(values, dict) or values.get("format_version") != FORMAT:
             raise InputError(f"{self._file}: of another version of in2r; remove {self.out} and start again")
         self.progress = read(Progress, values, str(self._file))
-        before = self.progress.settings
-        other = [
-            f"{name} (was {_short(before.get(name))}, now {_short(settings.get(name))})"
-            for name in dict.fromkeys([*before, *settings])
-            if before.get(name) != settings.get(name)
-        ]
+        other = _changed(self.progress.settings, settings)
         if other and not self.progress.looked_at:  # nothing was done: an encoder that failed at once, for instance
             self.progress = Progress(dict(settings))
             self.keep()
@@ -141,6 +154,15 @@ class Unfinished:
         for rest in self.path.iterdir():
             rest.unlink()
         self.path.rmdir()
+
+
+def _changed(before: Mapping[str, object], now: Mapping[str, object]) -> list[str]:
+    """Return what differs between two settings, with both values."""
+    return [
+        f"{name} (was {_short(before.get(name))}, now {_short(now.get(name))})"
+        for name in dict.fromkeys([*before, *now])
+        if before.get(name) != now.get(name)
+    ]
 
 
 def _short(value: Any) -> str:

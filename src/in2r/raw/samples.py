@@ -75,7 +75,7 @@ def source_of(where: Path, found: Callable[[], Iterator[Found]], notes: Sequence
 
     columns = {name: name for name in ("image", "caption", *(["split"] * split))}
     identity = {"images": str(where.absolute()), "captions": digest.hexdigest()}
-    return Source(TABLE, write, columns, None, items, captions, identity, left_out, notes)
+    return Source(where.name, TABLE, write, columns, None, items, captions, identity, left_out, notes)
 
 
 def caption_lines(data: bytes) -> list[str]:

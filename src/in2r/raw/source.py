@@ -13,6 +13,7 @@ class Source:
     """Pairs before their features exist.
 
     Attributes:
+        name: what the user calls it: the file name of the table, or that of the folder.
         table: the file name of the pair table in the new folder, such as pairs.csv.
         write_table: writes it to a path.
         columns: image, caption and, if there is one, split → the table's own names.
@@ -24,6 +25,7 @@ class Source:
         notes: a line each on how values were understood.
     """
 
+    name: str
     table: str
     write_table: Callable[[Path], None]
     columns: dict[str, str]

@@ -48,6 +48,7 @@ def read_pairs(
             shutil.copyfile(table, temporary)
 
     return Source(
+        name=table.name,
         table=f"pairs{_endings(table)}",
         write_table=write,
         columns=columns,

@@ -1,7 +1,16 @@
 """The report of an audit: one page to look at, decide on and print; and the decisions read back."""
 
 from in2r.report.choose import ChosenRows, choose_rows, score_histogram
-from in2r.report.decisions import Decisions, Share, noise_rate, precision, read_decisions, wilson
+from in2r.report.decisions import (
+    Decisions,
+    Share,
+    check_decisions,
+    joined,
+    noise_rate,
+    precision,
+    read_decisions,
+    wilson,
+)
 from in2r.report.page import DuplicateGroup, Neighbor, NoiseRate, ReportPage, ReportPair, SourceRow
 from in2r.report.write import write_report
 
@@ -15,7 +24,9 @@ __all__ = [
     "ReportPair",
     "Share",
     "SourceRow",
+    "check_decisions",
     "choose_rows",
+    "joined",
     "noise_rate",
     "precision",
     "read_decisions",

@@ -55,7 +55,7 @@ class Cards:
             f"{self._picture(pair.image, pair.file, PAIR)}"
             f'<div class="what"><p class="caption">{caption}</p>'
             f'<p class="place">row <b>{pair.row:,}</b> <span class="id">{isolated(pair.image, SHORT)}</span></p>'
-            f"{self._own(pair)}{_buttons()}</div>"
+            f"{self._own(pair)}{'' if pair.reason else _buttons()}</div>"
             f'<div class="judged">{_judgement(pair)}{_bars(pair.components)}{_suggestion(pair.suggestion)}'
             f"{self._neighbors(pair.neighbors)}</div></article>\n"
         )
@@ -99,6 +99,8 @@ def _judgement(pair: ReportPair) -> str:
         words.append(f"<span>score <b>{pair.score:.3f}</b></span>")
     if pair.percentile is not None:
         words.append(f"<span>lowest {pair.percentile:.3g} %</span>")
+    if pair.reason:
+        words.append(f"<span>{isolated(pair.reason, SHORT)}</span>")
     return f'<p class="judgement">{"".join(words)}</p>'
 
 

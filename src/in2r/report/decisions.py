@@ -82,24 +82,34 @@ def wilson(count: int, total: int) -> tuple[float, float]:
     return max(0.0, (p + spread / 2 - half) / (1 + spread)), min(1.0, (p + spread / 2 + half) / (1 + spread))
 
 
-def read_decisions(
-    path: str | os.PathLike[str], *, audit: str, pairs: int, sample: Sequence[int] | None = None
-) -> Decisions:
-    """Read the decisions that were made on the page of an audit.
-
-    Args:
-        path: decisions.json.
-        audit: the identity of the audit.
-        pairs: how many rows its table has.
-        sample: the rows of its random sample, in the order in which they were drawn; None: the file's are believed.
+def read_decisions(path: str | os.PathLike[str]) -> Decisions:
+    """Read the decisions that were made on the page of an audit; `check_decisions` compares them with the audit.
 
     Raises:
-        InputError: no such file or no JSON; a key is missing or has a wrong value; another format; decisions of another
-            audit; a row that the table does not have, or that stands twice; another random sample.
+        InputError: no such file or no JSON; a key is missing or has a wrong value; another format.
     """
     found = read(Decisions, read_json(path), str(path))
     if found.format != FORMAT:
         raise InputError(f"{path}: format: expected {FORMAT}, got {found.format}; export it again from this report")
+    return found
+
+
+def check_decisions(
+    found: Decisions, path: str | os.PathLike[str], *, audit: str, pairs: int, sample: Sequence[int] | None = None
+) -> None:
+    """Refuse decisions that were not made on the page of an audit.
+
+    Args:
+        found: the decisions.
+        path: their file, for messages.
+        audit: the identity of the audit.
+        pairs: how many rows its table has.
+        sample: the rows of its random sample, in the order in which they were drawn; None: it is not known yet.
+
+    Raises:
+        InputError: decisions of another audit; a row that the table does not have, or that stands twice; another random
+            sample.
+    """
     if found.audit != audit:
         raise InputError(
             f"{path}: decisions of another audit ({found.audit}; this one is {audit}); "
@@ -109,7 +119,15 @@ def read_decisions(
     _check_rows(path, "sample[{}]", found.sample, pairs)
     if sample is not None:
         _check_sample(path, found.sample, sample)
-    return found
+
+
+def joined(parts: Sequence[Decisions]) -> Decisions:
+    """Return the decisions of the files of one audit; of a row that several files decide, the last word counts."""
+    by_row: dict[int, Word] = {}
+    for part in parts:
+        by_row |= part.by_row()
+    longest = max((part.sample for part in parts), key=len)
+    return Decisions(FORMAT, parts[0].audit, longest, tuple(Decision(row, word) for row, word in by_row.items()))
 
 
 def _check_sample(path: str | os.PathLike[str], found: Sequence[int], drawn: Sequence[int]) -> None:

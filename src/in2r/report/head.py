@@ -19,14 +19,14 @@ def _figures(page: ReportPage) -> str:
     share = page.suspects / page.pairs if page.pairs else 0.0
     figures = [
         (f"{page.pairs:,}", "pairs", f"{page.images:,} images"),
-        (f"{page.suspects:,}", "suspects", f"{100 * share:.1f} % of the pairs"),
+        (f"{page.suspects:,}", "suspects and mismatches", f"{100 * share:.1f} % of the pairs"),
     ]
     if page.noise is None:
         figures.append(("–", "estimated noise rate", "not known"))
     else:
         interval = f"probably {100 * page.noise.low:.1f} to {100 * page.noise.high:.1f}&nbsp;%"
         figures.append((f"{100 * page.noise.share:.1f} %", "estimated noise rate", interval))
-    figures.append((f"{page.cut:.2f}", "suggested cut", "a lower score is a suspect"))
+    figures.append((f"{page.cut:.2f}", "suggested cut", "a lower score is a suspect or a mismatch"))
     items = "".join(
         f"<div><dt>{name}</dt><dd><b>{value}</b><small>{more}</small></dd></div>" for value, name, more in figures
     )
@@ -89,7 +89,8 @@ def _sources(page: ReportPage) -> str:
     return (
         f'<details class="sources" open><summary>By {isolated(page.source_column, NAME)}</summary>'
         '<div class="wide"><table><thead><tr><th scope="col">value</th><th scope="col">pairs</th>'
-        '<th scope="col">suspects</th><th scope="col">share</th><th scope="col">mean score</th></tr></thead>'
+        '<th scope="col">suspects and mismatches</th><th scope="col">share</th><th scope="col">mean score</th>'
+        "</tr></thead>"
         f"<tbody>{_source_rows(ordered[:SOURCES])}</tbody></table></div>{more}</details>\n"
     )
 

@@ -35,6 +35,7 @@ class ReportPair:
         own: the user's other columns, name → value.
         neighbors: the nearest trusted images, the nearest first.
         suggestion: a caption of the data set that fits the image better.
+        reason: why the pair could not be judged; such a pair cannot be decided on either.
     """
 
     row: int
@@ -49,6 +50,7 @@ class ReportPair:
     own: Mapping[str, str] = field(default_factory=dict)
     neighbors: Sequence[Neighbor] = ()
     suggestion: str | None = None
+    reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,7 @@ class ReportPage:
         title: the page's title, such as the name of the user's table.
         images: distinct images.
         verdicts: verdict → how many pairs of the whole table have it.
-        cut: the suggested cut: pairs with a lower score are suspects.
+        cut: the suggested cut: pairs with a lower score are suspects or mismatches.
         histogram: how many of all scored pairs fall into each of equally wide bins from 0 to 1.
         method: how the scores were made, in a sentence or two.
         components: name → what it says, in one sentence.
@@ -98,6 +100,8 @@ class ReportPage:
         borderline: pairs on both sides of the cut.
         sample: pairs drawn at random among the scored ones, in the order in which they were drawn.
         duplicates: groups of copies.
+        unjudged: pairs that could not be judged, each with its `reason`.
+        decided: row → what a person decided before; the page begins with it.
     """
 
     audit: str
@@ -115,6 +119,8 @@ class ReportPage:
     borderline: Sequence[ReportPair] = ()
     sample: Sequence[ReportPair] = ()
     duplicates: Sequence[DuplicateGroup] = ()
+    unjudged: Sequence[ReportPair] = ()
+    decided: Mapping[int, str] = field(default_factory=dict)
 
     @property
     def pairs(self) -> int:

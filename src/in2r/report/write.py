@@ -2,6 +2,8 @@
 
 import base64
 import hashlib
+import html
+import json
 import os
 from dataclasses import dataclass
 from importlib.resources import files
@@ -9,7 +11,7 @@ from string import Template
 
 from in2r.errors import InputError
 from in2r.files import write_text
-from in2r.report.cards import NAME, Cards, Rendered
+from in2r.report.cards import NAME, WORDS, Cards, Rendered
 from in2r.report.head import head
 from in2r.report.page import ReportPage
 from in2r.report.text import escaped
@@ -45,14 +47,16 @@ SECTIONS = (
             "Drawn at random from all scored pairs: the one section that says without bias how many pairs are wrong. "
             "Decide them in order: the estimate counts up to the first undecided pair, so say unsure rather than skip "
             "one. Score and evidence appear once a pair is decided, so that they do not lead the eye."),
-    Section("duplicates", "Duplicates", 50, 0.15, "Pairs that are stored more than once."),
+    Section("duplicates", "Duplicates", 50, 0.1, "Pairs that are stored more than once."),
+    Section("unjudged", "Not judged", 100, 0.05,
+            "Rows whose image could not be read or whose caption has no words, in the order of your table."),
 )  # fmt: skip
 
 
 def write_report(path: str | os.PathLike[str], page: ReportPage, *, max_bytes: int = MAX_BYTES) -> None:
     """Write a report as one HTML file that loads nothing from elsewhere.
 
-    A section shows its first pairs (200 of the worst, 60, 100, 50 groups), fewer where their texts are very long.
+    A section shows its first pairs (`SECTIONS`), fewer where their texts are very long.
     Pictures take the bytes that are left, those of pairs first. What is left out is counted on the page.
 
     Args:
@@ -87,6 +91,7 @@ def _filled(page: ReportPage, top: str, cards: Cards, sections: list[Rendered], 
         script_hash=_hash(script),
         title=escaped(page.title, TITLE),
         audit=escaped(page.audit, NAME),
+        decided=html.escape(json.dumps({row: word for row, word in page.decided.items() if word in WORDS})),
         head=top,
         pictures=f'<p class="note">{note}</p>' if note else "",
         tabs="".join(_tab(section, rendered) for section, rendered in zip(SECTIONS, sections, strict=True)),

@@ -14,7 +14,7 @@ const cardsOfRow = new Map();
 for (const card of cards) cardsOfRow.set(card.row, [...(cardsOfRow.get(card.row) ?? []), card]);
 const sample = cards.filter((card) => card.panel === "sample").map((card) => card.row);
 
-const decisions = new Map(); // row -> word, in the order in which they were made
+const decisions = new Map(); // row -> word, in the order in which they were made; also of rows that no card shows
 const done = []; // what undo takes back: [row, the word before or undefined]
 let kept = true; // whether the browser keeps decisions
 let panel = "worst";
@@ -29,6 +29,7 @@ function readCard(element) {
     source: element.dataset.source,
     flagged: "flagged" in element.dataset,
     panel: element.closest(".panel").id,
+    decidable: Boolean(element.querySelector(".decide")),
     text: text(".caption") + "\n" + text(".id"),
   };
 }
@@ -64,7 +65,7 @@ function put(row, word) {
 
 function mark(row) {
   const word = decisions.get(row);
-  for (const { element } of cardsOfRow.get(row)) {
+  for (const { element } of cardsOfRow.get(row) ?? []) {
     if (word) element.dataset.decision = word;
     else delete element.dataset.decision;
     for (const button of element.querySelectorAll(".decide button")) {
@@ -73,15 +74,19 @@ function mark(row) {
   }
 }
 
+/** Begin with the decisions that the audit was given, and over them those that this browser keeps. */
 function load() {
+  const given = Object.entries(JSON.parse(document.body.dataset.decided)).map(([row, word]) => [Number(row), word]);
+  let own = [];
   try {
-    for (const [row, word] of JSON.parse(localStorage.getItem(STORE) ?? "[]")) {
-      if (!cardsOfRow.has(row) || !WORDS.includes(word)) continue;
-      decisions.set(row, word);
-      mark(row);
-    }
+    own = JSON.parse(localStorage.getItem(STORE) ?? "[]");
   } catch {
     kept = false;
+  }
+  for (const [row, word] of [...given, ...own]) {
+    if (!WORDS.includes(word)) continue;
+    decisions.set(row, word);
+    mark(row);
   }
 }
 
@@ -121,10 +126,10 @@ function showCounts() {
   const words = [...decisions.values()];
   const parts = ["wrong", "right", "unsure"].map((word) => `${words.filter((each) => each === word).length} ${word}`);
   find("count").textContent = words.length ? `${words.length} decided: ${parts.join(", ")}` : "Nothing decided yet";
-  const suspects = count([...decisions.keys()].filter((row) => cardsOfRow.get(row)[0].flagged));
+  const suspects = count([...decisions.keys()].filter((row) => cardsOfRow.get(row)?.[0].flagged));
   const random = count(sampleInOrder());
   const lines = [];
-  if (suspects.total) lines.push(`wrong among the suspects you decided: ${share(suspects)}`);
+  if (suspects.total) lines.push(`wrong among the suspects and mismatches you decided: ${share(suspects)}`);
   if (random.total) lines.push(`wrong in the random sample: ${share(random)}`);
   find("shares").textContent = lines.join("; ");
   find("undo").disabled = !done.length;
@@ -194,6 +199,7 @@ function decideByKey(word) {
   const card = focused();
   if (!card || card.panel !== panel || card.element.hidden) return move(0);
   const next = visible()[visible().indexOf(card) + 1];
+  if (!card.decidable) return goTo(next ?? card);
   if (decisions.get(card.row) === word) return goTo(next ?? card);
   decide(card.row, word);
   goTo(next ?? card);
