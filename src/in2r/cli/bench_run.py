@@ -98,7 +98,7 @@ def run_grid(args: argparse.Namespace) -> int:
     threads = None if args.jobs == 1 else max(1, (os.cpu_count() or 1) // args.jobs)
     place = Placement(data, args.device, threads)
     console = Console()
-    cells = share_of(_chosen(folder.grid(), args.group, args.only, args.seed), *args.share)
+    cells = share_of(chosen(folder.grid(), args.group, args.only, args.seed), *args.share)
     if args.retry and not args.plan:
         for cell in cells:
             folder.failure_file(cell.name).unlink(missing_ok=True)
@@ -116,7 +116,7 @@ def run_grid(args: argparse.Namespace) -> int:
     return 0 if whole and not found else 1
 
 
-def _chosen(grid: "Grid", groups: list[str], labels: list[str], seeds: list[int]) -> "list[Cell]":
+def chosen(grid: "Grid", groups: list[str], labels: list[str], seeds: list[int]) -> "list[Cell]":
     """Return the cells of these groups and seeds, none = of all, in rows that have all these labels."""
     rows = [row for group in (grid.named(groups) if groups else grid.groups) for row in group.rows]
     known = list(dict.fromkeys(label for row in rows for label in row.labels))
