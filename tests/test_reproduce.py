@@ -58,6 +58,22 @@ def test_the_protocols_of_the_rows_are_those_that_the_page_names() -> None:
     assert {level for (data, _, _), level in levels.items() if data == "cc152k"} == {None}
 
 
+def test_the_other_half_of_a_row_of_one_backbone_is_the_same_row_on_another_one() -> None:
+    """The command line moves the backbone of all rows, with the same seeds, noise and schedule."""
+    [sgr, other] = [
+        {cell.name: cell_config(cell) for cell in expand(read_grid("peers_flickr30k", overrides)).cells}
+        for overrides in ([], ["model.backbone=gpo"])
+    ]
+    assert sgr.keys() == other.keys()
+    halves = [name for name in sgr if "one-backbone" in name]
+    assert len(halves) == 3 * (2 * 4 + 1)
+    for name in halves:
+        assert (sgr[name].model.backbone, other[name].model.backbone) == ("sgr", "gpo")
+        assert (sgr[name].noise, sgr[name].method, sgr[name].train) == (
+            other[name].noise, other[name].method, other[name].train,
+        )  # fmt: skip
+
+
 # --- rows that are run, on folders of the field's form
 
 
