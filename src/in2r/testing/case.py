@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from in2r.methods import Batch, Division, Net, warmup_of
+from in2r.methods import Batch, Division, Net
 from in2r.runs.checkpoints import checkpoints
 from in2r.runs.folder import RunFolder
 from in2r.runs.settings import RunConfig, load_config
@@ -81,7 +81,7 @@ class Case:
     def ready(self, *overrides: str) -> "Ready":
         """Return a run in its main phase, without dropout, with its pairs divided."""
         trainer = self.trainer(*overrides)
-        trainer.state.epoch = warmup_of(trainer.method)[0]
+        trainer.state.epoch = trainer.method.warmup()[0]
         for net in trainer.state.nets.values():
             for module in net.modules():
                 if isinstance(module, nn.Dropout):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from in2r.layers.mlp import unit_norm
-from in2r.methods import Batch, Division, Seen, warmup_of
+from in2r.methods import Batch, Division, Seen
 from in2r.methods.base import Method
 from in2r.methods.division import NOISY
 from in2r.metrics import recall_at_k
@@ -71,7 +71,7 @@ def ignores_the_truth(case: Case) -> None:
     other.divider.truth = shuffled
     other.learner = replace(other.learner, truth=shuffled)
     for trainer in (one, other):
-        trainer.state.epoch = warmup_of(trainer.method)[0]
+        trainer.state.epoch = trainer.method.warmup()[0]
         trainer._begin()
         for name in trainer.names:
             trainer._iterate(name, 0, trainer._order(name))
