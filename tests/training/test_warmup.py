@@ -273,3 +273,13 @@ def test_a_run_that_ends_within_the_common_warm_up_is_told_so(
 ) -> None:
     start_run(tmp_path / "run", common(data, None, "ncr", "train.epochs=2"))
     assert "train.epochs=2 ends within method.common_warmup=2, so the pairs are never divided" in caplog.text
+
+
+def test_a_main_epoch_of_one_group_has_the_loss_of_the_methods_own_warm_up(data: Path, tmp_path: Path) -> None:
+    """Only the start is common: NCR falls back on its own hinge, not on IN²R's loss."""
+    asked = ("partition.single_mode=warmup", "partition.minimum_separation=9")
+    records = start_run(tmp_path / "run", common(data, None, "ncr", *asked)).records()
+    assert [record["phase"] for record in records] == ["warm-up", "warm-up", "main"]
+    assert records[-1]["single_mode_A"] == 1
+    assert ["loss_sce_A" in record for record in records] == [True, True, False]
+    assert ["loss_inter_A" in record for record in records] == [False, False, True]
