@@ -484,9 +484,9 @@ class Mine(Method):
     )
     name = f"{file}:Mine"
     config = load_config(name, ["method.weight=3"])
-    assert to_dict(config)["method"] == {"name": name, "weight": 3.0}
+    assert to_dict(config)["method"] == {"name": name, "common_warmup": None, "weight": 3.0}
     assert resolve(to_dict(config)) == config
     with pytest.raises(InputError, match=r"`method\.weight` must be greater than 0, got 0"):
         load_config(name, ["method.weight=0"])
-    with pytest.raises(InputError, match=r"unknown key `method\.gamma`; valid keys: name, weight"):
+    with pytest.raises(InputError, match=r"unknown key `method\.gamma`; valid keys: name, common_warmup, weight"):
         load_config(None, [f"method.name={name}", "method.gamma=1"])

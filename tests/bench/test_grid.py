@@ -9,6 +9,7 @@ from in2r.bench.grid import cell_config
 from in2r.bench.grid_file import expand, read_grid, shipped_grids
 from in2r.bench.warmups import warmup_epochs, warmup_key, without_main_phase
 from in2r.errors import InputError
+from in2r.methods import METHODS
 
 SETTINGS = {"preset": "in2r", "data": {"path": "somewhere"}, "noise": {"level": "caption", "ratio": 0.6}}
 
@@ -211,3 +212,18 @@ def test_an_axis_of_switches_and_of_any_text() -> None:
     first, last = (cell_config(cell) for cell in (grid.cells[0], grid.cells[-1]))
     assert (first.method.mask_same_image, first.method.memory_size, first.data.path) == (True, None, "😀")  # type: ignore[union-attr]
     assert (last.method.mask_same_image, last.method.memory_size, last.data.path) == (False, 50, "a #1")  # type: ignore[union-attr]
+
+
+def test_one_start_for_all_methods_is_two_warm_ups_for_each_seed_and_noise() -> None:
+    """One for the methods with two networks, one for those with one; nobody keeps a warm-up of its own."""
+    cells = expand(read_grid("same_start", ["method.common_warmup=3"])).cells
+    shared: dict[tuple[Any, ...], set[str | None]] = {}
+    for cell in cells:
+        config = cell_config(cell)
+        shared.setdefault((cell.seed, config.noise.ratio, METHODS[config.method.name].networks), set()).add(
+            warmup_key(config)
+        )
+    assert len(shared) == 3 * 4 * 2
+    assert {len(keys) for keys in shared.values()} == {1}
+    assert {warmup_epochs(cell) for cell in cells} == {3}
+    assert {cell_config(cell).method.name for cell in cells} == METHODS.keys() - {"corroborate"}

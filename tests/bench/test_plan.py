@@ -1,5 +1,7 @@
 """What is left of a grid: shares of the cells, and the time by the finished ones, worked out by hand."""
 
+import json
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from in2r.bench.grid_file import expand
 from in2r.bench.plan import epochs_left, seconds_left, share_of
 from in2r.bench.records import write_record
 from in2r.bench.warmups import warmup_key
+from in2r.cli.main import main
 from in2r.settings_text import merge
 
 GRID: dict[str, Any] = {
@@ -100,3 +103,50 @@ def test_epochs_that_are_done_are_not_left(folder: GridFolder) -> None:
     rows = {name: make_row(1.0) for name in ("A", "ensemble")}
     run.append({"epoch": 1, "phase": "main", "steps": {"A": 1}, "seconds": 1.0, "dev": rows})
     assert epochs_left(folder, cell) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--only", "60 %"], ["a_ncr_60_s0", "a_in2r_60_s0", "b_ncr_60_s0", "a_ncr_60_s1", "a_in2r_60_s1"]),
+        (["--only", "60 %", "--only", "ncr"], ["a_ncr_60_s0", "b_ncr_60_s0", "a_ncr_60_s1"]),
+        (["--only", "ncr", "--group", "b"], ["b_ncr_60_s0"]),
+        (["--only", "in2r", "--seed", "1"], ["a_in2r_20_s1", "a_in2r_60_s1"]),
+    ],
+)
+def test_rows_are_chosen_by_their_labels(
+    tmp_path: Path, data: Path, capsys: pytest.CaptureFixture[str], options: list[str], expected: list[str]
+) -> None:
+    file = write_rows(tmp_path, data)
+    assert main(["bench", "run", str(file), "--out", str(tmp_path / "g"), "--plan", *options]) == 0
+    assert re.findall(r"^open +(\w+)", capsys.readouterr().out, re.MULTILINE) == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--only", "nrc"], "--only nrc: no row has this label; labels: ncr, 20 %, 60 %, in2r; did you mean ncr?"),
+        (["--only", "in2r", "--group", "b"], "--only in2r: no row has this label; labels: ncr, 60 %"),
+        (["--only", "ncr", "--only", "in2r"], "--only ncr --only in2r: no row has all these labels"),
+    ],
+)
+def test_labels_that_no_row_has_are_refused(
+    tmp_path: Path, data: Path, capsys: pytest.CaptureFixture[str], options: list[str], message: str
+) -> None:
+    assert main(["bench", "run", str(write_rows(tmp_path, data)), "--out", str(tmp_path / "g"), *options]) == 2
+    assert capsys.readouterr().err == f"in2r: {message}\n"
+
+
+def write_rows(folder: Path, data: Path) -> Path:
+    """Write a grid of two methods at two ratios, and of another setting of one of them."""
+    ratios = {f"{percent} %": {"noise": {"ratio": percent / 100}} for percent in (20, 60)}
+    values = {
+        "settings": {"data": {"path": str(data), "caption_vectors": "vecs"}, "noise": {"level": "caption"}},
+        "groups": {
+            "a": {"seeds": [0, 1], "axes": {"m": {"ncr": {"preset": "ncr"}, "in2r": {}}, "noise": ratios}},
+            "b": {"axes": {"m": {"ncr": {"preset": "ncr/flickr30k"}}, "noise": {"60 %": ratios["60 %"]}}},
+        },
+    }
+    values["groups"]["a"]["priority"] = [1, 2]
+    (folder / "grid.yaml").write_text(json.dumps(values))
+    return folder / "grid.yaml"

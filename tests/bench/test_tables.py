@@ -429,6 +429,26 @@ def test_paper_row_follows_the_rows_own_ratio() -> None:
         only(make_grid(axes, paper={"dataset": "f30k", "rows": {"none": "IN2R"}}), {})
 
 
+def test_methods_that_cannot_be_run_are_named_under_the_table_at_the_ratios_of_its_rows() -> None:
+    axes = {"rectifier": RECTIFIERS, "noise.ratio": [0.4, 0.6]}
+    paper = {"dataset": "flickr30k", "rows": {"none": "IN2R", "top1": "DECL"}, "quoted": ["UCPM", "NPC"]}
+    grid = make_grid(axes, seeds=[0], paper=paper)
+    records = {cell.name: make_record(cell, 300.0) for cell in grid.cells}
+    found = notes(only(grid, records), "x")
+    assert "UCPM (published, no code; TIP'25), no row here and not measured: rSum 505.0 at 0.4, 490.2 at 0.6." in found
+    assert "NPC (published, on fine-tuned CLIP; AAAI'24), no row here and not measured: rSum 529.4 at 0.6." in found
+    assert "The figure beside DECL is copied from another source: DECL's paper (image-level noise)." in found
+    [own] = [note for note in found if note.startswith("The paper's own figures")]
+    assert own.startswith("The paper's own figures (Table 1) are copied")
+    assert [figure["method"] for figure in json.loads(render([only(grid, {})], "json", "x"))[0]["quoted"]] == [
+        "UCPM", "UCPM", "NPC",
+    ]  # fmt: skip
+    with pytest.raises(InputError, match=r"group main.*the paper has no figure of UPCM on flickr30k"):
+        make_grid(axes, paper={**paper, "quoted": ["UPCM"]})
+    with pytest.raises(InputError, match=r"group main: `quoted` of `paper` must be a list of methods, got 'UCPM'"):
+        make_grid(axes, paper={**paper, "quoted": "UCPM"})
+
+
 # --- formats
 
 

@@ -198,6 +198,8 @@ def test_the_threshold_starts_at_the_mean_and_follows_the_share_aimed_at() -> No
     assert one._threshold(scores, 99.0, MAIN) == pytest.approx(wanted)
     wanted = 0.7 * 0.5 + 0.3 * (0.5 - 0.2 * (0.4 + 0.5 * 9 / 15 - 0.75))  # epoch 4: from the last one's 0.5
     assert one._threshold(scores, 0.5, replace(MAIN, epoch=4)) == pytest.approx(wanted)
+    wanted = 0.7 * 2 + 0.3 * (2 - 0.2 * (0.4 + 0.5 * 2 / 12 - 0.25))  # the run's warm-up had two epochs
+    assert method(common_warmup=2)._threshold(scores, 99.0, MAIN) == pytest.approx(wanted)
 
 
 def observed(moved: Tensor) -> Seen:

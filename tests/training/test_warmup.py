@@ -8,9 +8,11 @@ import pytest
 import torch
 
 from in2r import device
+from in2r.methods import METHODS
 from in2r.runs.checkpoints import checkpoints
 from in2r.runs.folder import RunFolder
 from in2r.runs.settings import RunConfig
+from in2r.tensors import load_tensors
 from in2r.testing.tiny import make_noise
 from in2r.training import networks
 from in2r.training.loop import Trainer
@@ -220,3 +222,64 @@ def test_a_warm_up_of_another_card_or_precision_is_not_taken_over(
     assert start("the same precision by its name", "train.precision=float32") == 1
     monkeypatch.setattr(networks, "resolve_precision", lambda setting, device: torch.bfloat16)  # what auto came to
     assert start("other precision") == 0
+
+
+def kept_weights(folder: Path, networks: int) -> dict[str, torch.Tensor]:
+    """Return network A's backbone in the only warm-up of so many networks that is kept."""
+    found = [load_tensors(file)[0] for file in folder.iterdir()]
+    [chosen] = [one for one in found if any(name.startswith("net.B.") for name in one) == (networks == 2)]
+    return {name: value for name, value in chosen.items() if name.startswith("net.A.backbone.")}
+
+
+def test_all_methods_can_start_from_one_common_warm_up(data: Path, tmp_path: Path) -> None:
+    """Whatever their own warm-ups are: two networks take IN²R's over, one network is the first of them."""
+    kept = tmp_path / "kept"
+    start_run(tmp_path / "in2r", wish(data, kept))
+    first_alone = 0
+    for name, method in METHODS.items():
+        if name == "corroborate":  # its preset trains with other batches and another schedule
+            continue
+        folder = start_run(tmp_path / f"{name}_too", common(data, kept, name))
+        if method.networks == 2:
+            assert (name, taken_over(folder)) == (name, 2)
+        else:
+            assert (name, taken_over(folder)) == (name, 2 * bool(first_alone))
+            first_alone += 1
+        assert [record["phase"] for record in folder.records()] == ["warm-up", "warm-up", "main"], name
+    assert first_alone > 1
+    two, one = kept_weights(kept, 2), kept_weights(kept, 1)
+    assert two.keys() == one.keys()
+    assert len(one) > 5
+    assert all(torch.equal(one[name], two[name]) for name in one)
+
+
+def common(data: Path, kept: Path | None, preset: str, *overrides: str) -> RunConfig:
+    where = f"checkpoint.warmups={'null' if kept is None else kept}"
+    return settings(data, preset, "train.threads=1", where, "method.common_warmup=2", *overrides)
+
+
+@pytest.mark.parametrize("name", ["pc2", "pcsr", "decl"])
+def test_a_common_warm_up_leaves_alone_what_a_method_keeps(data: Path, tmp_path: Path, name: str) -> None:
+    """Banks, votes and counters begin with the main phase, whether the warm-up was trained or taken over."""
+    start_run(tmp_path / "first", common(data, tmp_path / "kept", name))
+    second = start_run(tmp_path / "second", common(data, tmp_path / "kept", name))
+    assert taken_over(second) == 2
+    forget_that_it_was_taken_over(second)
+    assert_same(second.path, start_run(tmp_path / "whole", common(data, None, name)).path)
+
+
+def test_a_run_that_ends_within_the_common_warm_up_is_told_so(
+    data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    start_run(tmp_path / "run", common(data, None, "ncr", "train.epochs=2"))
+    assert "train.epochs=2 ends within method.common_warmup=2, so the pairs are never divided" in caplog.text
+
+
+def test_a_main_epoch_of_one_group_has_the_loss_of_the_methods_own_warm_up(data: Path, tmp_path: Path) -> None:
+    """Only the start is common: NCR falls back on its own hinge, not on IN²R's loss."""
+    asked = ("partition.single_mode=warmup", "partition.minimum_separation=9")
+    records = start_run(tmp_path / "run", common(data, None, "ncr", *asked)).records()
+    assert [record["phase"] for record in records] == ["warm-up", "warm-up", "main"]
+    assert records[-1]["single_mode_A"] == 1
+    assert ["loss_sce_A" in record for record in records] == [True, True, False]
+    assert ["loss_inter_A" in record for record in records] == [False, False, True]

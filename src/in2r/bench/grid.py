@@ -31,6 +31,8 @@ class PaperRows:
     """None = the ratio of the row's own settings"""
     rows: Mapping[str, str]
     """label on the first axis → method in the paper's table"""
+    quoted: tuple[str, ...] = ()
+    """methods that are no rows here, because they cannot be run: their printed figures are named under the table"""
 
 
 @dataclass(frozen=True)

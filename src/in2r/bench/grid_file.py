@@ -23,7 +23,7 @@ _GRIDS = Path(str(files("in2r").joinpath("grids")))
 
 GRID_KEYS = ("title", "settings", "seeds", "folds", "groups")
 GROUP_KEYS = ("title", "priority", "seeds", "settings", "axes", "baseline", "paper")
-PAPER_KEYS = ("dataset", "noise", "rows")
+PAPER_KEYS = ("dataset", "noise", "rows", "quoted")
 
 
 def read_grid(file: str | Path, overrides: Iterable[str] = ()) -> dict[str, Any]:
@@ -224,14 +224,17 @@ def _paper(found: Any, labels: Iterable[str], place: str) -> PaperRows | None:
     unknown = [label for label in rows if label not in set(labels)]
     if unknown:
         raise InputError(f"{place}: `paper` names {unknown[0]}, which is no point of the first axis")
+    quoted = found.get("quoted", [])
+    if not isinstance(quoted, list) or not all(isinstance(method, str) for method in quoted):
+        raise InputError(f"{place}: `quoted` of `paper` must be a list of methods, got {quoted!r}")
     noise = found.get("noise")
     if noise is not None and (isinstance(noise, bool) or not isinstance(noise, int | float)):
         raise InputError(f"{place}: `noise` of `paper` must be a ratio, got {noise!r}")
     try:
-        require_paper_rows(str(found["dataset"]), rows.values())
+        require_paper_rows(str(found["dataset"]), [*rows.values(), *quoted])
     except InputError as error:
         raise InputError(f"{place}: {error}") from None
-    return PaperRows(str(found["dataset"]), None if noise is None else float(noise), rows)
+    return PaperRows(str(found["dataset"]), None if noise is None else float(noise), rows, tuple(quoted))
 
 
 def _refuse_unknown(values: Mapping[str, Any], known: Iterable[str], place: str) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from in2r.bench.compare import Line, Run
+from in2r.bench.paper import PaperFigure
 from in2r.bench.records import MainPhase
 from in2r.bench.tables import Table
 
@@ -48,7 +49,7 @@ def notes(table: Table, command: str) -> list[str]:
         found.append(
             "Epoch: the one that dev selected, by seed; w: one of the warm-up, so that no later one was better."
         )
-    return found + _paper(lines) + _unknown(table)
+    return found + _paper(lines) + _quoted(table) + _unknown(table)
 
 
 def by_one_group(found: Iterable[tuple[str, MainPhase]]) -> dict[str, list[str]]:
@@ -110,15 +111,36 @@ def _paper(lines: Sequence[Line]) -> list[str]:
     figures = {figure.method: figure for line in lines if (figure := line.paper)}
     if not figures:
         return []
-    sources = _distinct(figure.source for figure in figures.values())
-    found = [
-        f"The paper's own figures ({sources}) are copied from it, not measured here: its features, noise files and "
-        "schedule are its own, so compare the order of rows, not the size. Sum of the six recalls where it prints them."
+    found = []
+    own = [figure.source for figure in figures.values() if not figure.is_elsewhere]
+    if own:
+        found.append(
+            f"The paper's own figures ({_distinct(own)}) are copied from it, not measured here: its features, noise "
+            "files and schedule are its own, so compare the order of rows, not the size. Sum of the six recalls where "
+            "it prints them."
+        )
+    found += [
+        f"The figure beside {figure.method} is copied from another source: {figure.source}."
+        for figure in figures.values()
+        if figure.is_elsewhere
     ]
     return found + [
         f"‡ {figure.method}: the paper prints {figure.printed:.1f}, but its recalls sum to {figure.rsum:.1f}."
         for figure in figures.values()
         if figure.disagrees
+    ]
+
+
+def _quoted(table: Table) -> list[str]:
+    """Name printed figures of methods that cannot be run here."""
+    by_method: dict[str, list[PaperFigure]] = {}
+    for figure in table.quoted:
+        by_method.setdefault(figure.method, []).append(figure)
+    return [
+        f"{method} ({figures[0].source}; {figures[0].venue}), no row here and not measured: rSum "
+        + ", ".join(f"{figure.rsum:.1f}{'' if figure.noise is None else f' at {figure.noise:g}'}" for figure in figures)
+        + "."
+        for method, figures in by_method.items()
     ]
 
 

@@ -1,4 +1,4 @@
-"""The paper's own figures: shown beside ours, never ranked with them."""
+"""Printed figures, the paper's own and those of other papers: shown beside ours, never ranked with them."""
 
 import csv
 from collections.abc import Iterable, Mapping
@@ -14,10 +14,13 @@ TITLES = {"flickr30k": "Flickr30K", "mscoco_1k_5fold": "MS-COCO 1K", "cc152k": "
 _COLUMNS = {f"{ours}_r{k}": f"{paper}_r{k}" for ours, paper in (("i2t", "text"), ("t2i", "image")) for k in (1, 5, 10)}
 """Our name of a recall → the paper's, which names what is retrieved."""
 
+_OWN = ("Table ", "ablation: ")
+"""how the source of a figure of the paper itself begins"""
+
 
 @dataclass(frozen=True)
 class PaperFigure:
-    """One row of a table of the paper."""
+    """One printed row: of a table of the paper, or of another paper."""
 
     dataset: str
     noise: float | None
@@ -25,7 +28,7 @@ class PaperFigure:
     method: str
     venue: str
     source: str
-    """where the paper has it"""
+    """where it is printed: a table of the paper, or what other paper it is of and why it is quoted"""
     recalls: Mapping[str, float] | None
     """i2t_r1 ... t2i_r10 in percent; None where only their sum is printed"""
     printed: float
@@ -37,18 +40,24 @@ class PaperFigure:
         return self.printed if self.recalls is None else round(sum(self.recalls.values()), 1)
 
     @property
+    def is_elsewhere(self) -> bool:
+        """Whether it is printed elsewhere than in the paper."""
+        return not self.source.startswith(_OWN)
+
+    @property
     def disagrees(self) -> bool:
         """Whether the printed rSum is not the sum of the recalls that are printed with it."""
         return abs(self.rsum - self.printed) > 0.05
 
 
 def paper_figure(dataset: str, noise: float | None, method: str) -> PaperFigure | None:
-    """Return the paper's figure, or None where it has none.
+    """Return the printed figure, or None where there is none.
 
     Args:
         dataset: flickr30k, mscoco_1k_5fold or cc152k.
         noise: ratio of injected mismatches; None = none injected.
-        method: name in the paper's table (IN2R, NCR, ...), or of an ablation's row (`refiner: gcn`).
+        method: name in the paper's table (IN2R, NCR, ...), of an ablation's row (`refiner: gcn`), or of a method that
+            another paper prints (UCPM).
     """
     return _figures().get((dataset, noise, method))
 

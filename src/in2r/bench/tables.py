@@ -25,6 +25,8 @@ class Table:
     blocks: tuple[Block, ...]
     unknown: tuple[str, ...]
     """records in the grid's folder that are of no cell of the grid"""
+    quoted: tuple[PaperFigure, ...]
+    """printed figures of methods that are no rows"""
 
     @property
     def is_measured(self) -> bool:
@@ -97,7 +99,8 @@ def _table(found: GroupRecords, minus: str | None) -> Table:
         raise InputError(f"group {group.name} has no row {minus}; labels of {group.axes[0]}: {', '.join(labels)}")
     baseline = minus or group.baseline
     lines = [_line(found, row, baseline) for row in group.rows]
-    return Table(group.name, group.title, group.axes, baseline, make_blocks(lines), found.unknown)
+    quoted = _quoted(group, [found.config(row).noise.ratio for row in group.rows])
+    return Table(group.name, group.title, group.axes, baseline, make_blocks(lines), found.unknown, quoted)
 
 
 def _line(found: GroupRecords, row: Row, baseline: str | None) -> Line:
@@ -119,6 +122,15 @@ def _line(found: GroupRecords, row: Row, baseline: str | None) -> Line:
         is_baseline=row.labels[0] == baseline,
         is_ranked=False,
     )
+
+
+def _quoted(group: Group, ratios: Sequence[float | None]) -> tuple[PaperFigure, ...]:
+    """Return what is printed of methods that are no rows, at the ratios of the rows."""
+    if group.paper is None:
+        return ()
+    own = [group.paper.noise] if group.paper.noise is not None else list(dict.fromkeys(ratios))
+    found = (paper_figure(group.paper.dataset, ratio, method) for method in group.paper.quoted for ratio in own)
+    return tuple(figure for figure in found if figure is not None)
 
 
 def _paper(group: Group, row: Row, ratio: float | None) -> PaperFigure | None:

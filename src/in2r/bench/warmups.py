@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from in2r.bench.grid import Cell, cell_config
 from in2r.config import deciding
-from in2r.methods import build_method
+from in2r.methods import build_method, warmup_of
 from in2r.runs.identity import warmup_identity
 from in2r.runs.settings import RunConfig
 from in2r.training.train import ends_within_warmup
@@ -24,7 +24,7 @@ def warmup_key(config: RunConfig) -> str | None:
 def warmup_epochs(cell: Cell) -> int:
     """Return how long the warm-up is that a cell has for others; 0 where it has none, or does not end it."""
     config = cell_config(cell)
-    epochs = build_method(config.method, config.partition, config.loss).warmup()[0]
+    epochs = warmup_of(build_method(config.method, config.partition, config.loss))[0]
     return epochs if epochs < config.train.epochs else 0
 
 

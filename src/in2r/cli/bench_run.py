@@ -13,11 +13,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from in2r.cli.paths import name_or_path, path_argument
 from in2r.cli.show import duration
-from in2r.errors import InputError, command_line
+from in2r.errors import InputError, command_line, near
 
 if TYPE_CHECKING:
     from in2r.bench.folder import GridFolder
-    from in2r.bench.grid import Cell
+    from in2r.bench.grid import Cell, Grid
 
 EXAMPLES = """\
 examples:
@@ -28,6 +28,8 @@ examples:
                                             second terminal
   in2r bench run grids/ablations --share 3/8
                                             third of eight jobs of an array
+  in2r bench run grids/ablations --only refiner --seed 0
+                                            one row, one seed
   in2r bench status grids/ablations
   in2r bench table grids/ablations --format md
 
@@ -64,6 +66,10 @@ def register(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     run.add_argument(
         "--group", action="append", default=[], metavar="NAME", help="only the cells of this group; repeatable"
     )
+    run.add_argument(
+        "--only", action="append", default=[], metavar="LABEL",
+        help="only the rows with this label on an axis, such as 60 %%; given again: with all of these",
+    )  # fmt: skip
     run.add_argument("--seed", action="append", default=[], type=int, metavar="N", help="only this seed; repeatable")
     run.add_argument("--retry", action="store_true", help="start failed cells again")
     run.add_argument(
@@ -92,7 +98,7 @@ def run_grid(args: argparse.Namespace) -> int:
     threads = None if args.jobs == 1 else max(1, (os.cpu_count() or 1) // args.jobs)
     place = Placement(data, args.device, threads)
     console = Console()
-    cells = share_of(_chosen(folder, args.group, args.seed), *args.share)
+    cells = share_of(chosen(folder.grid(), args.group, args.only, args.seed), *args.share)
     if args.retry and not args.plan:
         for cell in cells:
             folder.failure_file(cell.name).unlink(missing_ok=True)
@@ -110,14 +116,20 @@ def run_grid(args: argparse.Namespace) -> int:
     return 0 if whole and not found else 1
 
 
-def _chosen(folder: "GridFolder", groups: list[str], seeds: list[int]) -> "list[Cell]":
-    """Return the cells of these groups and seeds, none = of all."""
-    grid = folder.grid()
-    named = {name for group in grid.named(groups) for row in group.rows for name in row.cells.values()}
+def chosen(grid: "Grid", groups: list[str], labels: list[str], seeds: list[int]) -> "list[Cell]":
+    """Return the cells of these groups and seeds, none = of all, in rows that have all these labels."""
+    rows = [row for group in (grid.named(groups) if groups else grid.groups) for row in group.rows]
+    known = list(dict.fromkeys(label for row in rows for label in row.labels))
+    for label in labels:
+        if label not in known:
+            raise InputError(f"--only {label}: no row has this label; labels: {', '.join(known)}{near(label, known)}")
+    named = {name for row in rows if set(labels) <= set(row.labels) for name in row.cells.values()}
+    if not named:
+        raise InputError(f"--only {' --only '.join(labels)}: no row has all these labels")
     for seed in seeds:
         if seed not in {cell.seed for cell in grid.cells}:
             raise InputError(f"--seed {seed}: no cell of the grid has it")
-    return [cell for cell in grid.cells if (not groups or cell.name in named) and (not seeds or cell.seed in seeds)]
+    return [cell for cell in grid.cells if cell.name in named and (not seeds or cell.seed in seeds)]
 
 
 def _folder(args: argparse.Namespace) -> "GridFolder":

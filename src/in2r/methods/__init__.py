@@ -5,7 +5,7 @@ from in2r.methods.contrast import LossConfig
 from in2r.methods.division import Belief, Division, PartitionConfig, divide_by_mixture, in_two, whole
 from in2r.methods.network import Batch, Cost, Net
 from in2r.methods.registry import METHODS, build_method, find_method, method_names
-from in2r.methods.warmup import HingeWarmup, SceWarmup
+from in2r.methods.warmup import HingeWarmup, SceWarmup, warmup_of
 
 __all__ = [
     "METHODS",
@@ -32,5 +32,6 @@ __all__ = [
     "find_method",
     "in_two",
     "method_names",
+    "warmup_of",
     "whole",
 ]

@@ -165,6 +165,12 @@ class MethodConfig:
     """Section `method`: the settings that every method has."""
 
     name: str = key("", "the method")
+    common_warmup: int | None = key(
+        None,
+        "epochs of IN²R's warm-up loss with its defaults in place of the method's own warm-up, so that different "
+        "methods start from the same weights; null = the method's own",
+        low=1,
+    )
 
 
 class Method(ABC):

@@ -29,6 +29,7 @@ from in2r.methods.pseudo_class import (
     storing,
     with_places,
 )
+from in2r.methods.warmup import warmup_of
 from in2r.models.base import Items
 
 AMBIGUOUS = 2
@@ -199,7 +200,8 @@ class Pcsr(Method):
         """
         c = self.config
         tau = float(scores.mean()) if now.epoch == 0 else tau
-        passed = (now.epoch + c.warmup_epochs) / (now.epochs + c.warmup_epochs)
+        before = warmup_of(self)[0]
+        passed = (now.epoch + before) / (now.epochs + before)
         aim = c.stable_start + (c.stable_end - c.stable_start) * passed
         share = float((scores > tau).float().mean())
         return (1 - c.threshold_rate) * tau + c.threshold_rate * (tau - c.threshold_step * (aim - share))

@@ -9,7 +9,7 @@ from in2r.losses import triplet_loss
 from in2r.methods.base import Method, MethodConfig, Now, Step, Walk, Warmup
 from in2r.methods.contrast import no_negatives, trusted_loss
 from in2r.methods.network import Batch, Net
-from in2r.methods.warmup import HingeWarmup, SceWarmup
+from in2r.methods.warmup import COMMON_WARMUP, HingeWarmup, SceWarmup
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,7 @@ class Triplet(Method):
     def warmup(self) -> tuple[int, Warmup]:
         """Return the first epochs and their loss."""
         c = self.config
-        first = SceWarmup(temperature=0.05, ce_weight=1.0, rce_weight=1.0, epsilon=1e-7)  # IN²R's defaults
-        return c.warmup_epochs, first if c.warmup == "sce" else HingeWarmup(c.margin)
+        return c.warmup_epochs, COMMON_WARMUP if c.warmup == "sce" else HingeWarmup(c.margin)
 
     def steps(self, net: Net, peer: Net, batches: Mapping[str, Batch], now: Now) -> Iterator[Step]:
         """Make one step with the negatives asked for."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from in2r.losses import group_sce_loss, sce_loss, triplet_loss
-from in2r.methods.base import Step
+from in2r.methods.base import Method, Step, Warmup
 from in2r.methods.contrast import no_negatives
 from in2r.methods.network import Batch, Net
 
@@ -73,3 +73,16 @@ class HingeWarmup:
         ignore = no_negatives(batch, asked=False)
         loss = triplet_loss(net.score(images, texts), self.margin, negatives="mean", ignore=ignore)
         return Step({"inter": loss, "total": loss})
+
+
+COMMON_WARMUP = SceWarmup(temperature=0.05, ce_weight=1.0, rce_weight=1.0, epsilon=1e-7)
+"""of `method.common_warmup`: IN²R's own with its defaults, so that IN²R itself needs no other one"""
+
+
+def warmup_of(method: Method) -> tuple[int, Warmup | None]:
+    """Return the epochs and the loss of a run's warm-up: the common one where it is asked for, else the method's own.
+
+    In the main phase, epochs without a division have the loss of the method's own warm-up in either case.
+    """
+    epochs: int | None = method.config.common_warmup
+    return method.warmup() if epochs is None else (epochs, COMMON_WARMUP)

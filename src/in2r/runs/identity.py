@@ -16,7 +16,7 @@ import torch
 import in2r
 from in2r.config import deciding, to_dict
 from in2r.errors import InputError
-from in2r.methods import Method
+from in2r.methods import Method, warmup_of
 from in2r.methods.registry import method_file
 from in2r.runs.folder import RunFolder
 from in2r.runs.settings import RunConfig
@@ -59,7 +59,7 @@ def mark(config: RunConfig, info: Mapping[str, Any]) -> str:
 
 def has_own_warmup(method: Method) -> bool:
     """Tell whether the warm-up's loss is not one of methods/warmup.py: then it may train more than the backbones."""
-    return type(method.warmup()[1]).__module__ != "in2r.methods.warmup"
+    return type(warmup_of(method)[1]).__module__ != "in2r.methods.warmup"
 
 
 def warmup_identity(config: RunConfig, method: Method) -> dict[str, Any] | None:
@@ -68,7 +68,7 @@ def warmup_identity(config: RunConfig, method: Method) -> dict[str, Any] | None:
     A warm-up with a loss of a method's own, or by its own steps, is shared by runs of the same method, file and
     settings alone.
     """
-    epochs, loss = method.warmup()
+    epochs, loss = warmup_of(method)
     if not epochs:
         return None
     numbers = {} if loss is None else asdict(loss)  # type: ignore[call-overload]

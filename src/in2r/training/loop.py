@@ -11,7 +11,7 @@ from torch import Tensor
 
 from in2r.data.text.word_vectors import WordVectors, load_word_vectors
 from in2r.errors import InputError, MethodError
-from in2r.methods import Division, Now, Walk, build_method
+from in2r.methods import Division, Now, Walk, build_method, warmup_of
 from in2r.runs.checkpoints import checkpoints, load_newest, save_checkpoint
 from in2r.runs.folder import RunFolder
 from in2r.runs.identity import belonging
@@ -146,7 +146,7 @@ class Trainer:
     @property
     def rounds(self) -> tuple[int, ...]:
         """Return the epochs of the run before which a round begins."""
-        warmup = self.method.warmup()[0]
+        warmup = warmup_of(self.method)[0]
         return tuple(warmup + epoch for epoch in self.method.rounds(self.config.train.epochs - warmup))
 
     def _round(self) -> dict[str, int]:
@@ -157,7 +157,7 @@ class Trainer:
     @property
     def in_warmup(self) -> bool:
         """Say whether the present epoch is one of the warm-up."""
-        return self.state.epoch < self.method.warmup()[0]
+        return self.state.epoch < warmup_of(self.method)[0]
 
     @property
     def phase(self) -> str:
@@ -165,12 +165,12 @@ class Trainer:
         return "warm-up" if self.in_warmup else "main"
 
     def _now(self, name: str = "", step: int = 0) -> Now:
-        warmup = self.method.warmup()[0]
+        warmup = warmup_of(self.method)[0]
         return Now(self.state.epoch - warmup, self.config.train.epochs - warmup, self.config.train.seed, name, step)
 
     def _rate(self, step: int, steps: int) -> float:
         """Return the backbone's learning rate in a step of a network's `steps` in this epoch."""
-        train, main = self.config.train, self.method.warmup()[0]
+        train, main = self.config.train, warmup_of(self.method)[0]
         starts = sorted({0, main, *self.rounds})
         return train.learning_rate * rate_factor(train, starts, main, self.state.epoch, step, steps)
 

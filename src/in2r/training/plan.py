@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from in2r.files import shortage
+from in2r.methods import warmup_of
 from in2r.metrics import chance_recalls
 from in2r.tensors import tensor_bytes
 from in2r.training.loop import Trainer
@@ -73,7 +74,7 @@ def make_plan(trainer: Trainer) -> Plan:
         dev_images=len(trainer.dev.images),
         dev_rsum_by_chance=chance_recalls(trainer.dev.image_of_caption, len(trainer.dev.images))["rsum"],
         epochs=config.train.epochs,
-        warmup_epochs=min(trainer.method.warmup()[0], config.train.epochs),
+        warmup_epochs=min(warmup_of(trainer.method)[0], config.train.epochs),
         round_epochs=tuple(
             end - start for start, end in pairwise((*trainer.rounds, config.train.epochs)) if start < end
         ),

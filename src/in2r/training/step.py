@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from in2r.errors import MethodError
-from in2r.methods import Batch, Division, Method, Net, Now, Step
+from in2r.methods import Batch, Division, Method, Net, Now, Step, warmup_of
 from in2r.runs.settings import RunConfig
 from in2r.seeds import derive, torch_generator
 from in2r.training.health import Means, Truth, gradient_norms, record_step
@@ -79,7 +79,7 @@ class Learner:
 
     def _steps(self, net: Net, peer: Net, batches: "Batches", division: Division | None, now: Now) -> Iterator[Step]:
         """Yield the warm-up's step where the pairs are one group, else the method's steps."""
-        warmup = self.method.warmup()[1]
+        _, warmup = warmup_of(self.method) if division is None else self.method.warmup()
         if warmup is not None and (division is None or not division.split):
             yield warmup.step(net, batches[self.method.sets[0].name])
         else:

@@ -18,7 +18,7 @@ from in2r.data.text.vocabulary import Vocabulary
 from in2r.device import device_name, hold_freed_memory, resolve_device, use_threads
 from in2r.errors import InputError, command_line
 from in2r.files import write_text
-from in2r.methods import Method
+from in2r.methods import Method, warmup_of
 from in2r.methods.registry import absolute_name, method_file
 from in2r.runs.folder import RunFolder
 from in2r.runs.identity import changed_settings, mark, require_own, versions
@@ -123,10 +123,11 @@ def _describe(setup: Setup, trainer: Trainer, plan: Plan) -> dict[str, Any]:
 
 def ends_within_warmup(method: Method, epochs: int) -> str:
     """Say why a run ends before its method divides the pairs; an empty string if it does not, or never divides them."""
-    warmup, _ = method.warmup()
+    warmup, _ = warmup_of(method)
     if not method.divides() or warmup < epochs:
         return ""
-    return f"train.epochs={epochs} ends within method.warmup_epochs={warmup}, so the pairs are never divided"
+    key = "warmup_epochs" if method.config.common_warmup is None else "common_warmup"
+    return f"train.epochs={epochs} ends within method.{key}={warmup}, so the pairs are never divided"
 
 
 def resume_run(path: str | Path, display: Display | None = None, *, force: bool = False) -> RunFolder:

@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from in2r.errors import InputError
-from in2r.methods import Method
+from in2r.methods import Method, warmup_of
 from in2r.runs.folder import RunFolder
 from in2r.runs.identity import belonging, has_own_warmup, versions, warmup_identity
 from in2r.tensors import load_tensors, save_tensors
@@ -50,7 +50,7 @@ class WarmupStore:
 
     def offer(self, state: RunState) -> None:
         """Keep the state after the last epoch of the warm-up, where a folder is given for it."""
-        epochs = self.method.warmup()[0]
+        epochs = warmup_of(self.method)[0]
         if self.kept is None or state.epoch != epochs or state.started_as is None:
             return
         who = self.identity(state)
@@ -78,7 +78,7 @@ class WarmupStore:
             state.started_as = None
         if self.kept is None or state.step:
             return []
-        epochs = min(self.method.warmup()[0], self.setup.config.train.epochs)
+        epochs = min(warmup_of(self.method)[0], self.setup.config.train.epochs)
         for done in range(epochs, 0, -1):
             found = self._read(_file(self.kept, who, done))
             if found is not None and found[1].get("identity") == who:
