@@ -1,6 +1,7 @@
 """The paper's figures: as printed, with sums of their own."""
 
 import csv
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -95,3 +96,9 @@ def test_every_row_is_the_papers(shared: Path) -> None:
         assert found.printed == float(row["rsum_printed"])
         assert found.rsum == pytest.approx(float(row["rsum_from_columns"]), abs=0.051), row
         assert found.venue == row["venue"]
+
+
+def test_no_row_stands_twice() -> None:
+    lines = files("in2r.bench").joinpath("paper.csv").read_text(encoding="utf-8").splitlines()
+    rows = [(row["dataset"], row["noise"], row["method"], row["source"]) for row in csv.DictReader(lines)]
+    assert len(set(rows)) == len(rows)
