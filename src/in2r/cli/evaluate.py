@@ -107,14 +107,31 @@ def protocol_lines(protocol: dict[str, Any]) -> list[str]:
     from in2r.results.protocol import describe_noise
 
     data, evaluated, selection = protocol["data"], protocol["evaluated"], protocol["selection"]
+    made = (
+        f"{protocol['method']}, seed {protocol['seed']}, epoch {selection['epoch']} of {protocol['epochs']} "
+        f"(dev rSum {selection['dev_rsum']:.1f})"
+    )
+    noise = describe_noise(protocol["noise"])
+    if protocol["imported"] is not None:
+        made, noise = imported_line(protocol), "injected noise not known"
     folds = "" if evaluated["folds"] == 1 else f", mean of {evaluated['folds']} folds"
     lines = [
         f"{evaluated['split']}: {evaluated['images']:,} images, {evaluated['captions']:,} captions{folds}; "
-        f"data {data['fingerprint'][:12]}; {describe_noise(protocol['noise'])}",
-        f"{protocol['method']}, seed {protocol['seed']}, epoch {selection['epoch']} of {protocol['epochs']} "
-        f"(dev rSum {selection['dev_rsum']:.1f}); {evaluated['tie_rule']}",
+        f"data {data['fingerprint'][:12]}; {noise}",
+        f"{made}; {evaluated['tie_rule']}",
     ]
     return lines + duplicate_lines(evaluated["duplicates"]) + reservations(protocol)
+
+
+def imported_line(protocol: dict[str, Any]) -> str:
+    """Say where imported networks come from, and what was stored with them beside what is measured."""
+    imported, dev = protocol["imported"], protocol["selection"]["dev_rsum"]
+    epoch = "not stored" if imported["epoch"] is None else f"{imported['epoch']} as stored"
+    stored = "none stored" if imported["best_rsum"] is None else f"{imported['best_rsum']:.1f} as stored"
+    return (
+        f"imported from {imported['file']} of {imported['repository']}, epoch {epoch}, dev rSum {stored}, {dev:.1f} "
+        f"measured (dev rule {protocol['data']['dev_rule']})"
+    )
 
 
 def duplicate_lines(found: dict[str, Any]) -> list[str]:
