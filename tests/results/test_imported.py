@@ -163,6 +163,14 @@ def test_an_embedding_with_a_row_for_mask_takes_the_field_s_vocabulary(
     check(tmp_path / "run", data, oracle(made, data))
 
 
+def test_a_pair_table_takes_the_place_of_a_precomp_folder(data: Path, vocabulary: Path, tmp_path: Path) -> None:
+    assert main(["data", "convert", str(data), str(tmp_path / "table")]) == 0
+    made = networks(SgrNetwork, len(LISTED), 1)
+    file = save(tmp_path / "model_best.pth.tar", net=made[0].state_dict())
+    assert import_file(file, tmp_path / "table", vocabulary, tmp_path / "run") == 0
+    check(tmp_path / "run", data, oracle(made, data))
+
+
 # --- what is refused
 
 

@@ -10,8 +10,9 @@ import torch
 
 from in2r.config import to_dict
 from in2r.data.features import Features
+from in2r.data.sources import open_data
 from in2r.data.text.vocabulary import PackedTokens, Vocabulary
-from in2r.device import device_name, resolve_device, use_threads
+from in2r.device import device_name, hold_freed_memory, resolve_device, use_threads
 from in2r.errors import InputError
 from in2r.models.base import Backbone
 from in2r.models.build import Inputs
@@ -74,6 +75,7 @@ def import_checkpoint(
     """
     file, folder = Path(file), RunFolder(out)
     refuse_existing(folder)
+    hold_freed_memory()
     released = read_released(file)
     words = Vocabulary.load(vocabulary)
     sizes = sizes_of(released, file)
@@ -105,8 +107,10 @@ def import_checkpoint(
 
 def _settings(released: Released, sizes: Sizes, data: str | Path, vocabulary: str | Path, device: str) -> RunConfig:
     """Return the settings of a run that trains nothing: one epoch, which the import stands for."""
+    precomp = open_data(data, announce=False).user_table() is None  # a pair table's dev split is used whole
+    dev_rule = released.family.dev_rule if precomp else "full"
     values = {
-        "data": {"path": str(data), "vocabulary": str(vocabulary), "dev_rule": released.family.dev_rule},
+        "data": {"path": str(data), "vocabulary": str(vocabulary), "dev_rule": dev_rule},
         "model": sizes.model,
         "method": {"name": "triplet", "warmup_epochs": 0},
         "train": {"epochs": 1, "region_drop": 0.0, "word_drop": 0.0, "device": device},
