@@ -9,8 +9,8 @@ from pathlib import Path
 CHECKOUT = Path(__file__).resolve().parent.parent
 DISTRIBUTIONS = {"sklearn": "scikit-learn", "yaml": "pyyaml", "PIL": "pillow", "open_clip": "open_clip_torch"}
 """module → distribution, where their names differ"""
-INDIRECT = {"tensorboard", "torchvision"}
-"""imported by torch.utils.tensorboard, and by timm and open_clip"""
+INDIRECT = {"tensorboard", "torchvision", "eccv-caption"}
+"""imported by torch.utils.tensorboard, and by timm and open_clip; of the last one the files are read"""
 
 
 def name(requirement: str) -> str:

@@ -12,6 +12,7 @@ EXAMPLES = """\
 examples:
   in2r eval runs/mine            the test split
   in2r eval runs/coco --folds 5  COCO 1K: the mean over five folds; else 5K
+  in2r eval runs/coco --eccv     COCO 5K, also by ECCV Caption and CxC
 
 Writes RUN/result_<split>[_5fold].json: rows A, B and ensemble, and the
 protocol under which they were measured.
@@ -27,6 +28,8 @@ RECALLS = {
 }
 RANKS = {"i2t_medr": "i2t MedR", "i2t_meanr": "MeanR", "t2i_medr": "t2i MedR", "t2i_meanr": "MeanR"}
 """column of a row → its heading; each of the two tables fits into 80 columns"""
+MATCHES = {"eccv": "ECCV Caption", "cxc": "CxC"}
+MATCH_FIGURES = {"r1": "R@1", "r5": "R@5", "r10": "R@10", "r_precision": "R-P", "map_at_r": "mAP@R"}
 
 
 def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -47,6 +50,11 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         help="an identical copy of the right item counts as right, or as wrong as in the literature; "
         "default: right where more than 5 %% of the images or captions have copies",
     )
+    parser.add_argument(
+        "--eccv",
+        action="store_true",
+        help="MS-COCO: also count right pairs that its captions leave out (ECCV Caption, CxC); needs in2r[eccv]",
+    )
     parser.add_argument("--device", help="auto, cpu, cuda, mps; default: the run's")
     parser.add_argument(
         "--force", action="store_true", help="use the data although they or the noise index have changed"
@@ -65,12 +73,15 @@ def run(args: argparse.Namespace) -> int:
         args.split,
         args.folds,
         duplicates=args.duplicates,
+        eccv=args.eccv,
         device=args.device,
         force=args.force,
         unfinished=args.unfinished,
     )
     console = Console()
     console.print(result_table(result, RECALLS), "", result_table(result, RANKS), "")
+    for name, rows in result.get("matches", {}).items():
+        console.print(matches_table(MATCHES[name], rows), "")
     for line in [*failures(result["health"]), wrong_pairs(result), *protocol_lines(result["protocol"])]:
         console.print(line, markup=False, highlight=False, soft_wrap=True)
     return 0
@@ -93,6 +104,18 @@ def result_table(result: dict[str, Any], columns: dict[str, str]) -> Table:
     return table
 
 
+def matches_table(title: str, rows: dict[str, dict[str, float]]) -> Table:
+    """Return the figures with the right pairs that COCO's captions leave out."""
+    table = Table(box=None, padding=(0, 1, 0, 0), title=title, title_justify="left")
+    table.add_column("network")
+    for direction in ("i2t", "t2i"):
+        for number, heading in enumerate(MATCH_FIGURES.values()):
+            table.add_column(heading if number else f"{direction} {heading}", justify="right", no_wrap=True)
+    for name, row in rows.items():
+        table.add_row(name, *(f"{row[f'{d}_{figure}']:.1f}" for d in ("i2t", "t2i") for figure in MATCH_FIGURES))
+    return table
+
+
 def wrong_pairs(result: dict[str, Any]) -> str:
     """Say what a wrong pair of the split does to the figures, and how many look wrong where that is known."""
     share, split = result["wrong_pairs"]["mean"], result["protocol"]["evaluated"]["split"]
@@ -107,14 +130,31 @@ def protocol_lines(protocol: dict[str, Any]) -> list[str]:
     from in2r.results.protocol import describe_noise
 
     data, evaluated, selection = protocol["data"], protocol["evaluated"], protocol["selection"]
+    made = (
+        f"{protocol['method']}, seed {protocol['seed']}, epoch {selection['epoch']} of {protocol['epochs']} "
+        f"(dev rSum {selection['dev_rsum']:.1f})"
+    )
+    noise = describe_noise(protocol["noise"])
+    if protocol["imported"] is not None:
+        made, noise = imported_line(protocol), "injected noise not known"
     folds = "" if evaluated["folds"] == 1 else f", mean of {evaluated['folds']} folds"
     lines = [
         f"{evaluated['split']}: {evaluated['images']:,} images, {evaluated['captions']:,} captions{folds}; "
-        f"data {data['fingerprint'][:12]}; {describe_noise(protocol['noise'])}",
-        f"{protocol['method']}, seed {protocol['seed']}, epoch {selection['epoch']} of {protocol['epochs']} "
-        f"(dev rSum {selection['dev_rsum']:.1f}); {evaluated['tie_rule']}",
+        f"data {data['fingerprint'][:12]}; {noise}",
+        f"{made}; {evaluated['tie_rule']}",
     ]
     return lines + duplicate_lines(evaluated["duplicates"]) + reservations(protocol)
+
+
+def imported_line(protocol: dict[str, Any]) -> str:
+    """Say where imported networks come from, and what was stored with them beside what is measured."""
+    imported, dev = protocol["imported"], protocol["selection"]["dev_rsum"]
+    epoch = "not stored" if imported["epoch"] is None else f"{imported['epoch']} as stored"
+    stored = "none stored" if imported["best_rsum"] is None else f"{imported['best_rsum']:.1f} as stored"
+    return (
+        f"imported from {imported['file']} of {imported['repository']}, epoch {epoch}, dev rSum {stored}, {dev:.1f} "
+        f"measured (dev rule {protocol['data']['dev_rule']})"
+    )
 
 
 def duplicate_lines(found: dict[str, Any]) -> list[str]:

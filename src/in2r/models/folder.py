@@ -166,7 +166,9 @@ def _names(networks: Any) -> list[str]:
 
 def _find(folder: Path) -> Path:
     if folder.is_file():
-        why = "a pickled checkpoint could run code when read" if _is_pickle(folder) else "a file"
+        why = "a file"
+        if _is_pickle(folder):
+            why = "a pickled checkpoint could run code when read (`in2r import` takes those of known code)"
         raise InputError(f"{folder}: {why}; expected a model folder or a run folder")
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder")

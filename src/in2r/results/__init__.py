@@ -3,6 +3,7 @@
 from in2r.results.best import load_best
 from in2r.results.evaluate import evaluate_run
 from in2r.results.export import export_model
+from in2r.results.imported import import_checkpoint
 from in2r.results.scores import score_run
 
-__all__ = ["evaluate_run", "export_model", "load_best", "score_run"]
+__all__ = ["evaluate_run", "export_model", "import_checkpoint", "load_best", "score_run"]

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from in2r.data.coco_matches import Matches, matches_folder, read_matches
 from in2r.data.duplicates import find_copies
 from in2r.data.features import Features
 from in2r.data.pairs import PairSet
@@ -16,10 +17,12 @@ from in2r.files import require_writable, write_json
 from in2r.metrics import SAME_SIMILARITY, TILE_CAPTIONS, TILE_IMAGES, Copies, chance_recalls, count_copies, split_copies
 from in2r.results.best import load_best, require_finished
 from in2r.results.judged import judge_split, noise_rates
+from in2r.results.matches import evaluate_matches
 from in2r.results.protocol import protocol
 from in2r.runs.folder import RunFolder
 from in2r.training.evaluation import evaluate_split
 from in2r.training.networks import NAMES
+from in2r.training.setup import Setup
 from in2r.training.train import reopen
 
 log = logging.getLogger(__name__)
@@ -40,6 +43,7 @@ def evaluate_run(
     folds: int = 1,
     *,
     duplicates: str = "auto",
+    eccv: bool = False,
     device: str | None = None,
     force: bool = False,
     unfinished: bool = False,
@@ -52,13 +56,15 @@ def evaluate_run(
         folds: 1 = all at once (COCO 5K); 5 = the mean over five contiguous folds (COCO 1K).
         duplicates: what an identical copy of the right item counts as: right, or wrong as in the literature and as in
             validation while training; auto = right where more than 5 % of the images or of the captions have copies.
+        eccv: also count the right pairs of MS-COCO's test split that its captions leave out (ECCV Caption, CxC).
         device: another device than the run's setting.
         force: use data that differ from those of the training; the result says so.
         unfinished: take the best epoch so far of a run that has not ended; the result says so.
 
     Returns:
         `rows` (A, B, ensemble → recalls), `chance` (of a random order), `health` of the embeddings, `wrong_pairs` (the
-        share of the split's pairs that look mismatched, 0..1, by A, B, mean; None = not known), `protocol`.
+        share of the split's pairs that look mismatched, 0..1, by A, B, mean; None = not known), `protocol`; with `eccv`
+        also `matches` (`evaluate_matches`).
 
     Raises:
         InputError: no run, an unfinished one, other data, a split that cannot be used, or a folder that cannot be
@@ -73,11 +79,13 @@ def evaluate_run(
     pairs = setup.split(split)
     if not 1 <= folds <= len(pairs.images) // 2:
         raise InputError(f"{pairs.name}: folds={folds} of {len(pairs.images)} images; a fold needs two images or more")
+    matches = _matches(setup, pairs, folds) if eccv else None
     _say_memory(pairs, setup.config.model.dim)
     with use_threads(setup.config.train.threads):
         texts = setup.texts(pairs)
         copies, counted = _copies(pairs, texts, duplicates)
         rows, health = evaluate_split(best.backbones, pairs, texts, setup.device, folds, copies)
+        matched = None if matches is None else evaluate_matches(best.backbones, pairs, texts, setup.device, matches)
         judged = judge_split(setup, best, pairs, torch.as_tensor(pairs.image_of_caption))
     described = protocol(folder, setup, best)
     described["evaluated"] = {
@@ -95,8 +103,17 @@ def evaluate_run(
     if None in wrong.values():  # of a small split one network alone may find noise where there is none
         wrong["mean"] = None
     result = {"rows": rows, "chance": chance, "health": health, "wrong_pairs": wrong, "protocol": described}
+    if matched is not None:
+        result["matches"] = matched
     write_json(result_file(folder, pairs.name, folds), result)
     return result
+
+
+def _matches(setup: Setup, pairs: PairSet, folds: int) -> dict[str, Matches]:
+    """Read the right pairs that COCO's captions leave out."""
+    if pairs.name != "test" or folds != 1:
+        raise InputError("ECCV Caption and CxC are of all test images at once: split test, without folds")
+    return read_matches(matches_folder(), setup.source.path, pairs.image_of_caption, len(pairs.images))
 
 
 def _copies(pairs: PairSet, texts: Features | PackedTokens, duplicates: str) -> tuple[Copies | None, dict[str, Any]]:

@@ -8,6 +8,7 @@ from in2r.models.folder import save_model
 from in2r.results.best import Best, load_best
 from in2r.results.protocol import describe_noise, protocol
 from in2r.runs.folder import RunFolder
+from in2r.training.evaluation import Rows
 from in2r.training.setup import Setup
 
 CARD = """\
@@ -94,7 +95,7 @@ def _card(setup: Setup, best: Best, described: dict[str, Any]) -> str:
         epoch=best.epoch,
         rule=described["selection"]["rule"],
         words=f"Initial word vectors: {words}.\n" if words else "",
-        table=_table(best),
+        table=dev_table(best.dev),
     )
 
 
@@ -104,9 +105,10 @@ def _encoder(record: dict[str, Any] | None) -> str:
     return f" ({', '.join(sides)})" if sides else ""
 
 
-def _table(best: Best) -> str:
+def dev_table(rows: Rows) -> str:
+    """Return the recalls on dev as a table of a model card."""
     columns = ["i2t_r1", "i2t_r5", "i2t_r10", "t2i_r1", "t2i_r5", "t2i_r10", "rsum"]
     lines = [f"| network | {' | '.join(columns)} |", "| --- " * (len(columns) + 1) + "|"]
-    for name, row in best.dev.items():
+    for name, row in rows.items():
         lines.append(f"| {name} | {' | '.join(f'{row[column]:.1f}' for column in columns)} |")
     return "\n".join(lines)

@@ -17,6 +17,7 @@ def protocol(folder: RunFolder, setup: Setup, best: Best) -> dict[str, Any]:
     config, info = setup.config, folder.info()
     done = epochs_done(folder)
     trained_on, now = info["data"]["fingerprint"], setup.source.fingerprint()
+    imported = info.get("imported")  # absent from runs of an older in2r
     return {
         "data": {
             "path": info["data"]["path"],
@@ -37,14 +38,15 @@ def protocol(folder: RunFolder, setup: Setup, best: Best) -> dict[str, Any]:
         "changed_settings": changed_settings(info["settings"], config),
         "forced": {"training": info.get("forced", []), "now": list(setup.changes)},
         "method": info["method"],
-        "method_config": to_dict(config.method),
+        "method_config": to_dict(config.method) if imported is None else imported["options"],
         "method_file": info["method_file"],
         "seed": info["seed"],
         "epochs": config.train.epochs,
         "finished": done >= config.train.epochs,
         "epochs_done": done,
         "steps_per_network": steps_per_network(folder),
-        "selection": best.record(),
+        "imported": imported,
+        "selection": best.record() | ({} if imported is None else {"rule": "by the repository"}),
         "trained": {key: info[key] for key in ("created", "versions", "device", "device_name", "threads")},
         "versions": versions(),
         "device": str(setup.device),

@@ -63,6 +63,19 @@ class Plan:
 
 
 @dataclass(frozen=True)
+class Imported:
+    """The checkpoint of another repository."""
+
+    file: str
+    sha256: str
+    repository: str
+    epoch: int | None
+    best_rsum: float | None
+    options: dict[str, object]
+    left_out: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class RunInfo:
     """run.json."""
 
@@ -83,6 +96,8 @@ class RunInfo:
     settings: dict[str, dict[str, object]]
     mark: str
     forced: tuple[str, ...] = ()
+    imported: Imported | None = None
+    """where the networks were trained by other code (`in2r import`)"""
 
 
 @dataclass(frozen=True)

@@ -66,12 +66,11 @@ def start_run(
         InputError: the folder holds a run, its path cannot be one, or the data cannot be used.
     """
     folder = RunFolder(path)
-    _refuse_unreadable_path(folder)
-    _refuse_existing(folder)
+    refuse_existing(folder)
     hold_freed_memory()
-    setup = open_setup(_absolute(config), resolve_device(config.train.device))
+    setup = open_setup(absolute_paths(config), resolve_device(config.train.device))
     with folder.locked(), use_threads(config.train.threads):
-        _refuse_existing(folder)  # another process may have started one since
+        refuse_existing(folder)  # another process may have started one since
         if setup.vocabulary is not None:
             setup.vocabulary.save(folder.vocabulary_file)
         if setup.noise is not None:  # the run must outlive the file that it was given
@@ -139,10 +138,12 @@ def resume_run(path: str | Path, display: Display | None = None, *, force: bool 
         force: resume although settings or data have changed since the start.
 
     Raises:
-        InputError: no run is here, another process works on it, a file of it is gone, or its settings or data have
-            changed.
+        InputError: no run is here, or an imported one, another process works on it, a file of it is gone, or its
+            settings or data have changed.
     """
     folder = RunFolder(path).require()
+    if folder.info().get("imported"):
+        raise InputError(f"{folder.path}: an imported checkpoint (`in2r import`), which cannot be trained on")
     hold_freed_memory()
     with folder.locked(), use_threads(folder.config().train.threads):
         setup = reopen(folder, force=force)
@@ -252,15 +253,12 @@ def _own_noise(folder: RunFolder, recorded: dict[str, Any]) -> Path:
     return folder.noise_file
 
 
-def _refuse_unreadable_path(folder: RunFolder) -> None:
-    """Refuse a path that no checkpoint could be read from again."""
+def refuse_existing(folder: RunFolder) -> None:
+    """Refuse a folder that holds a run or other files, or that no checkpoint could be read from again."""
     try:
         str(folder.path.absolute()).encode()
     except UnicodeEncodeError:
         raise InputError(f"{folder.path}: not UTF-8, which safetensors files need; give another folder") from None
-
-
-def _refuse_existing(folder: RunFolder) -> None:
     if folder.exists():
         resume = command_line("in2r", "resume", folder.path)
         raise InputError(f"{folder.path}: holds a run already; `{resume}` resumes it; for a new run, give a new folder")
@@ -269,7 +267,7 @@ def _refuse_existing(folder: RunFolder) -> None:
         raise InputError(f"{folder.path}: holds {foreign[0]}, which a new run could write over; give a new folder")
 
 
-def _absolute(config: RunConfig) -> RunConfig:
+def absolute_paths(config: RunConfig) -> RunConfig:
     """Make the paths of a config absolute, so that a run can be resumed from any folder."""
     values = {name: str(Path(path).absolute()) for name, path in paths(config).items()}
     return with_values(config, {**values, "method.name": absolute_name(config.method.name)})

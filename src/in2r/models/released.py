@@ -1,0 +1,183 @@
+"""Checkpoints that other repositories release: read by an allow-list, so that no code of the file ever runs."""
+
+import argparse
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from in2r.errors import InputError
+
+ALLOWED: list[Any] = [argparse.Namespace, np.dtype, *(type(np.dtype(kind)) for kind in ("f8", "f4", "i8", "i4"))]
+"""What a file may hold beside tensors and plain values: its options, and a figure that NumPy computed."""
+_SCALAR = np.float64(0).__reduce__()[0]  # what makes such a figure; its module has another name before NumPy 2
+ALLOWED += [(_SCALAR, f"numpy.{core}.multiarray.scalar") for core in ("core", "_core")]
+
+PARTS = ("img_enc", "txt_enc", "sim_enc", "img_pro_head")
+"""Names of a network's modules, in the order of a list of their weights."""
+
+
+@dataclass(frozen=True)
+class Family:
+    """A repository, or several whose files have the same keys."""
+
+    name: str
+    backbone: Literal["sgr", "gpo", "vsepp"]
+    dev_rule: Literal["ncr", "scan", "full"]
+    """part of the dev split by which it selects an epoch: what its `best_rsum` is of"""
+
+
+NCR = Family("NCR's family (NCR, BiCro, CREAM)", "sgr", "ncr")
+PC2 = Family("PC²", "sgr", "ncr")
+IN2R = Family("IN²R's authors", "gpo", "full")
+L2RM = Family("L2RM", "sgr", "ncr")
+DECL = Family("DECL", "sgr", "scan")
+SGRAF = Family("SGRAF", "sgr", "scan")
+VSEPP = Family("VSE++", "vsepp", "scan")
+
+TWINS = {2: IN2R, 3: NCR, 4: PC2}
+"""modules of model_A → whose file it is"""
+KNOWN = "model_A (NCR, BiCro, CREAM, PC², IN²R), net (L2RM) or model (DECL, SGRAF, VSE++)"
+REFUSED_OPTIONS = {
+    "no_imgnorm": (True, "regions or images that are not scaled to unit norm"),
+    "no_txtnorm": (True, "words or captions that are not scaled to unit norm"),
+    "use_abs": (True, "absolute values of embeddings"),
+    "measure": ("order", "order embeddings"),
+}
+"""option → the value that means another model than in2r has, and what it means"""
+
+
+@dataclass(frozen=True)
+class Released:
+    """What a checkpoint says of itself, and its networks' weights.
+
+    Attributes:
+        family: whose file it is.
+        epoch: as stored; None where it is not.
+        best_rsum: as stored, of the repository's own dev split; None where it is not, as after a warm-up.
+        options: the plain values of its options.
+        networks: A, and B where there are two → weights by name, such as img_enc.fc.weight.
+        left_out: keys of the file that are not imported.
+    """
+
+    family: Family
+    epoch: int | None
+    best_rsum: float | None
+    options: dict[str, Any]
+    networks: dict[str, dict[str, Tensor]]
+    left_out: tuple[str, ...]
+
+
+def read_released(file: Path) -> Released:
+    """Read a checkpoint of NCR, BiCro, CREAM, PC², L2RM, DECL, SGRAF, VSE++ or IN²R's authors.
+
+    Raises:
+        InputError: no such file, one that cannot be read or asks for what is not allowed, other keys, or options that
+            mean another model than in2r has.
+    """
+    content = _unpickled(file)
+    keys = {"A": "model_A", "B": "model_B"} if "model_A" in content else {"A": "net" if "net" in content else "model"}
+    keys = {name: key for name, key in keys.items() if key in content}
+    if not keys:
+        raise InputError(f"{file}: keys {_listed(content)}; expected {KNOWN}")
+    options = _options(content.get("opt"))
+    family = _family(file, keys["A"], content, options)
+    for name, (value, meaning) in REFUSED_OPTIONS.items():
+        if options.get(name) == value:
+            raise InputError(f"{file}: option {name}={value} means {meaning}, which in2r has no model for")
+    networks = {name: _flat(content[key], f"{file}: {key}") for name, key in keys.items()}
+    used = {*keys.values(), "epoch", "best_rsum"}
+    epoch, rsum = _number(content.get("epoch")), _number(content.get("best_rsum"))
+    return Released(
+        family,
+        None if epoch is None else int(epoch),
+        None if rsum is None else float(rsum),
+        options,
+        networks,
+        tuple(key for key in content if key not in used),
+    )
+
+
+def _unpickled(file: Path) -> dict[str, Any]:
+    """Return the content of a file written by torch.save; what is not allowed is refused before it is called."""
+    if not file.is_file():
+        raise InputError(f"{file}: no such file")
+    try:
+        with torch.serialization.safe_globals(ALLOWED):
+            content = torch.load(file, map_location="cpu", weights_only=True)
+    except Exception as error:  # a damaged or hostile file can make the reader fail in any way
+        asked = re.search(r"GLOBAL ([\w.]+)", str(error))
+        if asked:
+            raise InputError(
+                f"{file}: asks for {asked[1]}, but a checkpoint may hold only tensors, plain values and options "
+                "(argparse.Namespace); nothing of it was run"
+            ) from None
+        reason = " ".join(str(error).split())[:200]
+        raise InputError(f"{file}: not a readable checkpoint of torch.save ({reason})") from None
+    if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
+        raise InputError(f"{file}: holds {type(content).__name__}; expected a dictionary with {KNOWN}")
+    return content
+
+
+def _listed(content: Mapping[str, Any]) -> str:
+    return ", ".join(content) or "none"
+
+
+def _options(given: Any) -> dict[str, Any]:
+    """Return the options that are plain values, as JSON has them."""
+    values = vars(given) if isinstance(given, argparse.Namespace) else {}
+    plain = {str(name): value if isinstance(value, bool | str) else _number(value) for name, value in values.items()}
+    return {name: value for name, value in plain.items() if value is not None}
+
+
+def _number(value: Any) -> int | float | None:
+    """Return a finite number as Python has it; None for anything else."""
+    if isinstance(value, np.integer | np.floating):
+        value = value.item()
+    return value if isinstance(value, int | float) and math.isfinite(value) else None
+
+
+def _family(file: Path, key: str, content: Mapping[str, Any], options: Mapping[str, Any]) -> Family:
+    """Return whose file it is, by its keys and by how many modules the first network has."""
+    if key == "net":
+        return L2RM
+    count = len(content[key]) if isinstance(content[key], list | tuple) else 0
+    if key == "model_A" and count in TWINS:
+        return TWINS[count]
+    if key == "model" and count == 3:
+        return DECL if "step" in content else SGRAF
+    if key == "model" and count == 2:
+        if "cross_attn" in options:
+            raise InputError(f"{file}: option cross_attn means SCAN, which in2r has no backbone for")
+        return VSEPP
+    found = f"a list of {count}" if count else type(content[key]).__name__
+    expected = "2, 3 or 4" if key == "model_A" else "2 or 3"
+    raise InputError(f"{file}: {key} is {found}; expected a list of the weights of {expected} modules")
+
+
+def _flat(value: Any, place: str) -> dict[str, Tensor]:
+    """Return a network's weights by name, MODULE.parameter; the `module.` of parallel training is dropped."""
+    parts = dict(zip(PARTS, value, strict=False)) if isinstance(value, list | tuple) else {"": value}
+    found: dict[str, Tensor] = {}
+    for part, weights in parts.items():
+        if not isinstance(weights, dict):
+            raise InputError(f"{place}: {part or 'weights'} is {type(weights).__name__}; expected weights by name")
+        for name, weight in weights.items():
+            key = ".".join(filter(None, (part, str(name).removeprefix("module."))))
+            if (
+                not isinstance(weight, Tensor)
+                or weight.layout is not torch.strided
+                or weight.is_quantized
+                or weight.is_meta
+            ):
+                raise InputError(f"{place}: {key} is {type(weight).__name__}; expected a tensor with values")
+            if not bool(torch.isfinite(weight).all()):
+                raise InputError(f"{place}: {key} holds NaN or infinity; the network is of no use")
+            found[key] = weight
+    return found
