@@ -253,12 +253,12 @@ made, images, texts = encoded(1000, 5000, 2, dim=3, word_dim=3, sgr_dim=2, sgr_s
 owner = torch.arange(5000) // 5
 ranks_of([made], [images[:40]], [texts[:200]], owner[:200], 2**22)  # what is loaded at first use
 print(rise(lambda: ranks_of([made], [images], [texts], owner, 2**22)), 1000 * 5000 * made.pair_bytes(2))
-for keys in (
-    dict(backbone="scan", dim=20), dict(dim=200, sgr_dim=20), dict(dim=8, sgr_dim=100),
-    dict(backbone="saf", dim=8, sgr_dim=100),
-):  # the smallest first: of what is freed, the next uses pages again
-    made, images, texts = encoded(64, 100, 20, word_dim=4, **keys)
-    print(rise(lambda: made.logits(images, texts)), 64 * 100 * made.pair_bytes(20))
+for m, keys in (
+    (1000, dict(backbone="scan", dim=20)), (100, dict(dim=200, sgr_dim=20)), (100, dict(dim=8, sgr_dim=100)),
+    (100, dict(backbone="saf", dim=8, sgr_dim=100)),
+):
+    made, images, texts = encoded(64, m, 20, word_dim=4, **keys)
+    print(rise(lambda: made.logits(images, texts)), 64 * m * made.pair_bytes(20))
 """
 
 

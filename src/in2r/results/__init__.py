@@ -4,5 +4,6 @@ from in2r.results.best import load_best
 from in2r.results.evaluate import evaluate_run
 from in2r.results.export import export_model
 from in2r.results.scores import score_run
+from in2r.results.together import evaluate_runs
 
-__all__ = ["evaluate_run", "export_model", "load_best", "score_run"]
+__all__ = ["evaluate_run", "evaluate_runs", "export_model", "load_best", "score_run"]
