@@ -39,12 +39,13 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument("folder", type=path_argument, metavar="RUN", help="the run folder")
     parser.add_argument(
-        "folder",
+        "others",
         type=path_argument,
-        nargs="+",
+        nargs="*",
         metavar="RUN",
-        help="the run folder; of several, on the same pairs, the mean of their similarities is tested",
+        help="more runs on the same pairs: the mean of all their similarities is tested",
     )
     parser.add_argument("--split", default="test", choices=("test", "dev"), help="default: test")
     parser.add_argument("--folds", type=int, default=1, metavar="N", help="mean over N folds (COCO 1K: 5); default: 1")
@@ -71,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
         "force": args.force,
         "unfinished": args.unfinished,
     }
-    if len(args.folder) > 1:
+    if args.others:
         return _several(args, options)
     return _one(args, options)
 
@@ -81,7 +82,7 @@ def _one(args: argparse.Namespace, options: dict[str, Any]) -> int:
     from in2r.results import evaluate_run
     from in2r.training.evaluation import failures
 
-    result = evaluate_run(args.folder[0], args.split, args.folds, **options)
+    result = evaluate_run(args.folder, args.split, args.folds, **options)
     console = Console()
     console.print(result_table(result, RECALLS), "", result_table(result, RANKS), "")
     for line in [*failures(result["health"]), wrong_pairs(result), *protocol_lines(result["protocol"])]:
@@ -93,7 +94,7 @@ def _several(args: argparse.Namespace, options: dict[str, Any]) -> int:
     """Print a row of each run, and that of their mean similarity."""
     from in2r.results import evaluate_runs
 
-    result = evaluate_runs(args.folder, args.split, args.folds, **options)
+    result = evaluate_runs([args.folder, *args.others], args.split, args.folds, **options)
     protocols = {name: run["protocol"] for name, run in result["runs"].items()}
     shown = {**result, "health": {}, "protocol": next(iter(protocols.values()))}
     console = Console()
