@@ -12,6 +12,7 @@ from typing import Any
 
 from pages import DOCS, markdown, replace_parts
 from report_audit import write_audit, write_feeds, write_scale, write_trained
+from report_peers import dev_by_epoch, division
 
 from in2r.bench.compare import RSUM, Line
 from in2r.bench.folder import GridFolder
@@ -72,6 +73,39 @@ RECIPE = MainTable(
     },
     {f"{noise}, seed 0": noise for noise in (*NOISES, "60 % of images")},
     {f"{noise}, 3 seeds": noise for noise in ("0 %", "60 %", "80 %")},
+)
+
+PEER_ROWS = {
+    "plain": "hinge on all pairs, after IN²R's warm-up (`triplet`)",
+    "warm-up loss only": "IN²R's warm-up loss to the end (`sce`)",
+    "discard": "noisy pairs discarded (`in2r/discard`)",
+    "IN²R": "IN²R (`in2r`)",
+    "NCR": "NCR (`ncr`)",
+    "DECL": "DECL (`decl`), one network",
+    "BiCro": "BiCro (`bicro`)",
+    "L2RM": "L2RM (`l2rm`), one network",
+    "CREAM": "CREAM (`cream`)",
+    "GSC": "GSC (`gsc`), one network",
+    "GSC+": "GSC+ (`gscplus`)",
+    "ESC": "ESC (`esc`)",
+    "PC²": "PC² (`pc2`)",
+    "SPS": "SPS (`sps`)",
+    "PCSR": "PCSR (`pcsr`)",
+    "corroborate": "corroborate, its loss and rounds",
+    "oracle": "*oracle: the matching pairs alone*",
+}
+LEVELS = ("20 %", "40 %", "60 %", "80 %", "60 % of images")
+PEERS = MainTable(
+    ("peers", "methods", "ratios", "image-level", "recipe-field"),
+    PEER_ROWS,
+    {f"{noise}, seed 0": noise for noise in LEVELS},
+    {f"{noise}, 3 seeds": noise for noise in ("60 %", "80 %")},
+)
+SAME_START = MainTable(
+    ("same-start",),
+    {label: name for label, name in PEER_ROWS.items() if label not in ("plain", "warm-up loss only", "corroborate")},
+    {f"{noise}, seed 0": noise for noise in ("60 %", "80 %")},
+    {},
 )
 
 # --- epoch by epoch
@@ -288,6 +322,7 @@ class Report:
     """file under docs/figures → kind and groups, as `in2r plot` takes them"""
 
 
+RECIPE_FOLDER = GridFolder(ROOT / "benchmarks" / "results" / "recipe")
 REPORTS = (
     Report(
         "flickr8k",
@@ -301,6 +336,17 @@ REPORTS = (
         {
             "flickr8k_noise.svg": ("noise", ["ratios"]),
             "flickr8k_sensitivity.svg": ("sensitivity", ["K", "M", "lambda_intra", "gamma"]),
+        },
+    ),
+    Report(
+        "flickr8k",
+        "results-peers.md",
+        {
+            "peers": lambda _, tables: main_table({**tables, **read_measured(RECIPE_FOLDER)}, PEERS),
+            "start": lambda _, tables: main_table(tables, SAME_START),
+            "epochs": lambda folder, _: dev_by_epoch(folder, ("peers", "methods")),
+            "start epochs": lambda folder, _: dev_by_epoch(folder, ("same-start",)),
+            "division": lambda folder, _: division(folder, ("peers", "methods")),
         },
     ),
     Report(

@@ -1,0 +1,92 @@
+"""What docs/results-peers.md shows beside its main tables: dev rSum by epoch, how pairs are divided, what it costs."""
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from pages import markdown
+
+from in2r.bench.folder import GridFolder
+from in2r.files import read_json
+
+NOISE = "60 %"
+"""of the runs that are shown epoch by epoch"""
+WARMUP = ("warm-up", "all pairs")
+"""what records call it; the second one those of the first checkouts, which do not count the cost either"""
+OWN_LOSS = {
+    "IN²R": "sce",
+    "discard": "sce",
+    "NCR": "triplet-mean",
+    "DECL": "evidence-gap",
+    "BiCro": "triplet-mean",
+    "L2RM": "triplet-mean",
+    "CREAM": "infonce",
+    "GSC": "correspondence",
+    "GSC+": "correspondence",
+    "ESC": "hinge-and-equivariance",
+    "PC²": "triplet-mean",
+    "SPS": "info-nce",
+    "PCSR": "triplet-mean",
+}
+"""Row → what the method divides or weighs the pairs by, as its records name it."""
+
+
+def runs_of(folder: GridFolder, groups: Sequence[str]) -> Iterator[tuple[str, list[Mapping[str, Any]]]]:
+    """Yield each row's label and the epochs of its run with seed 0 at 60 %; a row of several groups once."""
+    seen: set[str] = set()
+    for group in folder.grid().named(list(groups)):
+        for row in group.rows:
+            file = folder.path / "records" / f"{row.cells.get(0)}.json"
+            if row.labels[0] in OWN_LOSS and NOISE in row.labels and row.labels[0] not in seen and file.is_file():
+                seen.add(row.labels[0])
+                yield row.labels[0], read_json(file)["epochs"]
+
+
+def dev_by_epoch(folder: GridFolder, groups: Sequence[str]) -> str:
+    """Return dev rSum of the ensemble by epoch; w: an epoch of the warm-up."""
+    found = list(runs_of(folder, groups))
+    count = max((len(epochs) for _, epochs in found), default=0)
+    rows = []
+    for label, epochs in found:
+        figures = [epoch["dev"]["ensemble"]["rsum"] for epoch in epochs]
+        best = max(figures)
+        cells = [
+            f"{'**' * (value == best)}{value:.1f}{'**' * (value == best)}{' w' * (epoch['phase'] in WARMUP)}"
+            for value, epoch in zip(figures, epochs, strict=True)
+        ]
+        rows.append([label, *cells])
+    return markdown(["training", *map(str, range(1, count + 1))], rows)
+
+
+def division(folder: GridFolder, groups: Sequence[str]) -> str:
+    """Return how pairs are divided in the last epoch, and what an epoch of the main phase costs, all networks together.
+
+    AUROC is that of what the method divides by; precision and recall are of its clean set.
+    """
+    rows = []
+    for label, epochs in runs_of(folder, groups):
+        main = [epoch for epoch in epochs if epoch["phase"] not in WARMUP]
+        last = main[-1]
+        nets = [net for net in "AB" if f"auroc_{OWN_LOSS[label]}_{net}" in last]
+
+        def mean(name: str, last: Mapping[str, Any] = last, nets: Sequence[str] = nets) -> str:
+            values = [last[f"{name}_{net}"] for net in nets if last.get(f"{name}_{net}") is not None]
+            return f"{statistics.mean(values):.3f}" if values else ""
+
+        def cost(name: str, scale: float, main: Sequence[Mapping[str, Any]] = main) -> str:
+            if "cost" not in main[0]:
+                return ""
+            counts = [sum(one[name] for one in epoch["cost"].values()) for epoch in main]
+            return f"{statistics.mean(counts) / scale:,.{int(scale > 1)}f}"
+
+        divides = last.get(f"clean_fraction_{nets[0]}") is not None
+        of_set = ("clean_fraction", "partition_precision", "partition_recall")
+        judged = [mean(name) if divides else "" for name in of_set]
+        rows.append([
+            label, str(len(nets)), mean(f"auroc_{OWN_LOSS[label]}"), *judged, cost("encoded", 1e3),
+            cost("encoded_without_gradient", 1e3), cost("scored", 1e6), cost("scored_without_gradient", 1e6),
+            cost("steps", 1),
+        ])  # fmt: skip
+    head = ["training", "networks", "AUROC", "clean fraction", "precision", "recall", "encoded, thousands",
+            "without gradient", "similarities, millions", "without gradient", "steps"]  # fmt: skip
+    return markdown(head, rows)
