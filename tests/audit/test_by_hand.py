@@ -64,7 +64,10 @@ def test_suspects_of_shifted_scores_get_better(audit, by):
     assert said["more_suspects"] == change[1] - change[0]
     page = make_page(after)
     assert page.cut == said["cut"]
-    assert page.method.endswith(f"The cut was fitted to {said['decisions']} decisions by hand.")
+    assert page.method.endswith(
+        f"By {said['decisions']} decisions by hand, a pair of score {said['cut']:.2f} is as likely wrong as right: "
+        "the cut was fitted to them."
+    )
     assert [pair.row for pair in page.sample] == [pair.row for pair in make_page(before).sample]
 
 
@@ -81,6 +84,19 @@ def test_decisions_of_one_kind_alone_move_nothing(audit):
     both = decided(audit, [*right, *wrong])
     assert move_cut(audit, both) is not None
     assert move_cut(replace(audit, verdicts=replace(audit.verdicts, told=False)), both) is None
+
+
+def test_a_sample_that_disagrees_with_the_estimate_is_believed(audit):
+    """All of the first 30 pairs of the sample are wrong, by hand."""
+    sample = shown_rows(audit).sample
+    words = tuple(Decision(row, "wrong") for row in sample[:30])
+    found = follow(audit, Decisions(1, "", tuple(sample), words))
+    assert found.sampled.share == 1.0
+    assert any(line.startswith("BY HAND: 89 to 100 % of the random sample are wrong") for line in found.doubts())
+    assert make_page(found).noise_by_hand.share == found.summary()["noise_rate_by_hand"] == 1.0
+    agreeing = tuple(Decision(row, "right" if MADE["right"][row] else "wrong") for row in sample)
+    found = follow(audit, Decisions(1, "", tuple(sample), agreeing))
+    assert not any(line.startswith("BY HAND") for line in found.doubts())
 
 
 def test_reversed_decisions_move_nothing(audit):
@@ -109,7 +125,7 @@ def test_decided_rows_follow_the_decision_and_no_other_row(audit):
     unsure = int(np.flatnonzero(np.isin(names, ("suspect", "mismatch")))[1])
     words = {suspect: "right", ok: "wrong", unsure: "unsure"}
     found = follow(audit, Decisions(1, "", (), tuple(Decision(row, word) for row, word in words.items())))
-    assert found.decided == {suspect: "right", ok: "wrong"}
+    assert found.decided == words
     changed = np.flatnonzero(found.verdicts.names != names).tolist()
     assert sorted(changed) == sorted([suspect, ok])
     assert (found.verdicts.names[suspect], found.verdicts.names[ok]) == ("ok", "mismatch")

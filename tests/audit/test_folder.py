@@ -133,7 +133,10 @@ def test_no_suggestion_where_all_captions_have_the_same_words_or_none(audit):
 
 
 def test_doubts(audit):
-    few = "FEW PAIRS: 79; with fewer than 1,000, scores are a hint at most"
+    few = (
+        "FEW IMAGES: 40 different ones; with fewer than 1,000, scores and noise rate are a hint at most; decide the "
+        "random sample of report.html"
+    )
     assert audit.doubts() == [few]
     silent = replace(
         audit,

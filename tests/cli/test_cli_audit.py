@@ -89,7 +89,10 @@ def test_exchanged_captions_are_found(audited: Audited) -> None:
 
 def test_figures_are_printed(audited: Audited) -> None:
     found, (doubt, title, *lines) = audited.summary, audited.said.splitlines()
-    assert doubt == "FEW PAIRS: 298; with fewer than 1,000, scores are a hint at most"
+    assert doubt == (
+        "FEW IMAGES: 150 different ones; with fewer than 1,000, scores and noise rate are a hint at most; decide the "
+        "random sample of report.html"
+    )
     assert title.strip() == f"Audit of {audited.data.name}/pairs.csv"
     figures = dict(re.split(r"\s{2,}", line.strip(), maxsplit=1) for line in lines[: lines.index(
         next(line for line in lines if "The worst pairs" in line)
@@ -217,6 +220,7 @@ def test_summary_has_the_key_figures(audited: Audited) -> None:
     found = audited.summary
     assert list(found) == [
         "identity", "table", "against", "runs", "rows", "judged", "images", "verdicts", "kept", "cut", "by_hand",
+        "noise_rate_by_hand", "noise_rate_by_hand_interval",
         "doubts", "noise_rate", "noise_rate_interval", "moved_alone", "separation", "components", "settings",
         "measurement_only", "versions", "data",
     ]  # fmt: skip
@@ -296,7 +300,7 @@ def test_the_same_seed_gives_the_same_files_and_decisions_are_read_back(
         zip(rows, again, strict=True)
     ):  # the decided rows follow the decision, no other one
         decided = {"right": "ok", "wrong": "mismatch"}.get(decisions.get(row, ""))
-        assert new["decision"] == ("" if decided is None else decisions[row])
+        assert new["decision"] == decisions.get(row, "")
         same = decided is None or (decided == "ok" and old["verdict"] not in FLAGGED)
         assert new["verdict"] == (old["verdict"] if same else decided)
         assert (row in kept) == (new["verdict"] in ("ok", "vague"))
@@ -317,6 +321,22 @@ def test_the_same_seed_gives_the_same_files_and_decisions_are_read_back(
         assert f"{shops.count(name)}" in cells
         assert name in page.texts("bdi")
         assert str(sum(row["shop"] == name and row["verdict"] in FLAGGED for row in again)) in cells
+    # Once more without --decisions: nothing of the hand's work is lost, and a colleague's file goes before it.
+    before = {name: (out / name).read_bytes() for name in ("drop.txt", "weights.csv", "decisions.json")}
+    said = audit(capsys, audited.data, "--out", out, "--cut", 0.5)
+    assert (
+        f"by hand: {len(decisions)} decisions were kept in {out / 'decisions.json'}; remove it to forget them\n" in said
+    )
+    assert {name: (out / name).read_bytes() for name in before} == before
+    hers = tmp_path / "hers.json"
+    hers.write_text(json.dumps({**record, "decisions": [{"row": suspects[0], "decision": "right"}]}))
+    said = audit(capsys, audited.data, "--out", out, "--decisions", hers, "--cut", 0.5)
+    assert f"by hand: {hers} decides 1 rows otherwise than before, and counts\n" in said
+    assert str(suspects[0]) in (out / "keep.txt").read_text().split()
+    assert refused(capsys, audited.data, "--out", out, "--seed", 3) == (
+        f"in2r: {out / 'decisions.json'}: decisions on another table or seed, kept by an earlier audit; give another "
+        "--out, or remove the file\n"
+    )
     record["sample"] = [sample[0], sample[2], sample[1]]
     file.write_text(json.dumps(record))
     assert refused(capsys, audited.data, "--out", tmp_path / "no", "--decisions", file) == (
@@ -361,9 +381,9 @@ def test_decisions_move_the_cut(audited: Audited, tmp_path: Path, capsys: pytest
     assert "decisions by hand" in (out / "report.html").read_text(encoding="utf-8")
     record["decisions"] = [{"row": page.cards("worst")[0], "decision": "wrong"}]
     file.write_text(json.dumps(record))
-    said = audit(capsys, audited.data, "--out", out, "--decisions", file)
+    said = audit(capsys, audited.data, "--out", tmp_path / "other", "--decisions", file)
     assert "by hand, cut: it stays; it moves when right and wrong pairs with scores are decided, the right ones" in said
-    assert found.summary["by_hand"] is None
+    assert Audited(audited.data, tmp_path / "other", {}, said).summary["by_hand"] is None
 
 
 def test_the_cut_moves_suspects_but_not_scores(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -86,7 +86,10 @@ def test_the_summary_and_the_page_name_the_audit(place: Path) -> None:
     }
     assert new["settings"] == old["settings"]
     assert new["settings"]["seed"] == 4
-    assert new["doubts"] == ["FEW PAIRS of old/pairs.csv: 600; with fewer than 1,000, scores are a hint at most"]
+    assert new["doubts"] == [
+        "FEW IMAGES of old/pairs.csv: 300 different ones; with fewer than 1,000, scores and noise rate are a hint at "
+        "most; decide the random sample of report.html"
+    ]
     text = Read(place / "judged" / "report.html").text
     assert "220 pairs were judged by the audit of old/pairs.csv: its pairs alone were asked" in text
 

@@ -87,7 +87,7 @@ def test_photos_and_a_table_in_one_command(
     assert main([*command(shop, table), *columns]) == 0
     assert f"{out}/data: the features are there; they were made by these settings\n" in capsys.readouterr().out
     assert ((out / "pairs.csv").read_bytes(), (shop / "calls").read_text()) == (first, calls)
-    again = f"in2r audit {out}/data --out {out}"
+    again = f"in2r audit {out}/data --out {out} --source shop"
     assert f"again, by other settings: {again}\n" in said
     assert main(shlex.split(again)[1:]) == 0
     assert (out / "pairs.csv").read_bytes() == first
@@ -96,7 +96,8 @@ def test_photos_and_a_table_in_one_command(
     assert "Audit of shop.csv" in found
     assert main([*command(shop, table), *columns, "--regions", "0"]) == 2
     assert capsys.readouterr().err == (
-        f"in2r: {out}/data: was made with another regions (was 3, now 0); give a new folder, or remove this one\n"
+        f"in2r: {out}/data: was made with other settings: regions (was 3, now 0); give a new folder, or remove this "
+        "one\n"
     )
 
 
@@ -112,7 +113,7 @@ def test_what_is_wrong_is_said_before_features_are_made(shop: Path, capsys: pyte
             f"{shop / 'no.npy'}: no such file; --noise names a noise index, as `in2r noise make` writes it",
         ),
         (["--run", shop / "no"], f"{shop / 'no'}: "),
-        (["--train", "corroborate", "modle.dim=3"], "configuration: unknown key `modle`"),
+        (["--train", "corroborate", "modell.dim=3"], "configuration: unknown key `modell`"),
     ):
         assert main([*command(shop, table), "--image-column", "Bild", *map(str, more)]) == 2
         assert capsys.readouterr().err.startswith(f"in2r: {said}")

@@ -53,6 +53,12 @@ def test_a_line_that_is_no_row_number_is_named(tmp_path, text, said):
         read_row_numbers(tmp_path / "drop.txt")
 
 
+def test_the_rows_that_stay_are_no_rows_to_leave_out(tmp_path):
+    (tmp_path / "keep.txt").write_text("3\n")
+    with pytest.raises(InputError, match="rows that stay; give the rows to leave out"):
+        read_row_numbers(tmp_path / "keep.txt")
+
+
 def test_nothing_left_and_a_noise_index_are_refused(tmp_path):
     source = open_data(make_data(tmp_path / "data"))
     with pytest.raises(InputError, match="leaves none of the 60"):

@@ -192,13 +192,13 @@ def test_another_command_is_refused_by_name(case: Case) -> None:
         case.make()
     case.stop.unlink()
     with pytest.raises(
-        InputError, match=r"data: was begun with another regions \(was 3, now 0\); give the same command"
+        InputError, match=r"data: was begun with other settings: regions \(was 3, now 0\); give the same command"
     ):
         case.make(regions=0)
-    with pytest.raises(InputError, match=r"was begun with another encoder .*and another text encoder"):
+    with pytest.raises(InputError, match=r"was begun with other settings: encoder .*, text encoder"):
         case.make(encoder=case.own("other.py", 2))
     case.write([(name, "changed") for name in case.names])
-    with pytest.raises(InputError, match="was begun with another table"):
+    with pytest.raises(InputError, match="was begun with other settings: table"):
         case.make()
     progress = case.folder / "data" / "unfinished" / "progress.json"
     progress.write_text(

@@ -168,6 +168,9 @@ def test_the_page_begins_with_earlier_decisions_and_saves_them_all(opened: Brows
     write_report(tmp_path / "report.html", page(decided={1: "wrong", 2: "unsure", 77: "right"}))
     opened.open((tmp_path / "report.html").as_uri())
     assert opened.value(DECIDED) == {"1": "right", "2": "unsure"}
+    assert opened.value("document.querySelector('#differing').textContent").startswith(
+        "1 rows: this browser's decision"
+    )
     opened.click("#save")
     (tmp_path / "decisions.json").write_text(opened.value("document.querySelector('#text').value"))
     assert read_decisions(tmp_path / "decisions.json").by_row() == {1: "right", 2: "unsure", 77: "right"}

@@ -12,7 +12,7 @@ from in2r.audit.settings import AuditConfig
 from in2r.audit.verdicts import KEPT, decide
 from in2r.evidence import recalibrate
 from in2r.metrics import auroc
-from in2r.report import Decisions
+from in2r.report import Decisions, noise_rate
 from in2r.report.page import FLAGGED
 
 
@@ -78,16 +78,15 @@ def follow(audit: Audit, decisions: Decisions) -> Audit:
     A suspect or mismatch that is right is ok; what is wrong is a mismatch. Unsure changes nothing.
     """
     names = audit.verdicts.names.astype(object)
-    decided = {
-        row: word for row, word in decisions.by_row().items() if word != "unsure" and row not in audit.pairs.unjudged
-    }
+    decided = {row: word for row, word in decisions.by_row().items() if row not in audit.pairs.unjudged}
     for row, word in decided.items():
         if word == "wrong":
             names[row] = "mismatch"
-        elif names[row] in FLAGGED:
+        elif word == "right" and names[row] in FLAGGED:
             names[row] = "ok"
     verdicts = replace(audit.verdicts, names=names.astype(str), kept=np.isin(names.astype(str), KEPT))
-    return replace(audit, verdicts=verdicts, decided=decided)
+    sampled = noise_rate(decisions)
+    return replace(audit, verdicts=verdicts, decided=decided, sampled=sampled if sampled.share is not None else None)
 
 
 def _flagged(names: Any) -> int:

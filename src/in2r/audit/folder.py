@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 import in2r
 from in2r.audit.against import keep
@@ -153,14 +154,24 @@ def _write_lists(folder: Path, audit: Audit) -> None:
     kept, score = audit.verdicts.kept, audit.verdicts.score
     for name, rows in ((KEEP, np.flatnonzero(kept)), ("drop.txt", np.flatnonzero(~kept))):
         write_text(folder / name, "".join(f"{row}\n" for row in rows.tolist()))
-    weights = score if audit.verdicts.told else np.ones(len(score))
+    weights = _probabilities(audit) if audit.verdicts.told else np.ones(len(score))
     weights = np.where(np.isin(audit.verdicts.names, ("empty", "unreadable", "duplicate")), 0.0, weights)
     for row, word in audit.decided.items():
-        if audit.verdicts.names[row] != "duplicate":
+        if word != "unsure" and audit.verdicts.names[row] != "duplicate":
             weights[row] = 1.0 if word == "right" else 0.0
     write_csv(
         folder / "weights.csv", ("row", "weight"), ((row, f"{w:.{DIGITS}g}") for row, w in enumerate(weights.tolist()))
     )
+
+
+def _probabilities(audit: Audit) -> NDArray[np.float64]:
+    """Return (rows,) the probability that each pair matches: the score, recalibrated where decisions moved the cut."""
+    if audit.by_hand is None:
+        return audit.verdicts.score
+    log_odds = audit.judgement.log_odds.numpy()
+    found = np.full(len(audit.verdicts.score), np.nan)
+    found[audit.pairs.judged] = 1 / (1 + np.exp(-(audit.by_hand["slope"] * log_odds + audit.by_hand["offset"])))
+    return found
 
 
 def _write_evidence(path: Path, audit: Audit) -> None:

@@ -1,7 +1,6 @@
 """The report's page, filled from an audit."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 
@@ -43,18 +42,15 @@ HOW_AGAINST = (
 )
 
 
-def write_page(
-    path: Path, audit: Audit, source_column: str | None = None, decided: Mapping[int, str] | None = None
-) -> None:
+def write_page(path: Path, audit: Audit, source_column: str | None = None) -> None:
     """Write report.html.
 
     Args:
         path: the file.
         audit: what was found.
         source_column: a column of the user's table by which suspects are counted, such as shop or domain.
-        decided: row → "right", "wrong" or "unsure"; the page begins with these decisions.
     """
-    write_report(path, replace(make_page(audit, source_column), decided=decided or {}))
+    write_report(path, make_page(audit, source_column))
 
 
 def shown_rows(audit: Audit) -> ChosenRows:
@@ -82,6 +78,7 @@ def make_page(audit: Audit, source_column: str | None = None) -> ReportPage:
         method=_method(audit),
         components=audit.components(),
         noise=NoiseRate(1 - share, 1 - high, 1 - low) if found.told else None,
+        noise_by_hand=_by_hand(audit),
         source_column=source_column or "source",
         sources=sources(audit, source_column),
         worst=[cards.of(row) for row in chosen.worst],
@@ -89,7 +86,14 @@ def make_page(audit: Audit, source_column: str | None = None) -> ReportPage:
         sample=[cards.of(row) for row in chosen.sample],
         duplicates=[DuplicateGroup("same image, same caption", [cards.of(row) for row in rows]) for rows in copies],
         unjudged=[cards.of(row) for row in unjudged],
+        decided=audit.decided,
     )
+
+
+def _by_hand(audit: Audit) -> NoiseRate | None:
+    if audit.sampled is None or audit.sampled.share is None:
+        return None
+    return NoiseRate(audit.sampled.share, *audit.sampled.interval)
 
 
 def _method(audit: Audit) -> str:
@@ -97,7 +101,10 @@ def _method(audit: Audit) -> str:
     how = HOW if audit.against is None else HOW_AGAINST
     said = [*audit.doubts(), how.format(table="" if audit.against is None else audit.against.table, **figures)]
     if audit.by_hand is not None:
-        said.append(f"The cut was fitted to {audit.by_hand['decisions']:,} decisions by hand.")
+        said.append(
+            f"By {audit.by_hand['decisions']:,} decisions by hand, a pair of score {audit.config.cut:.2f} is as likely "
+            "wrong as right: the cut was fitted to them."
+        )
     return " ".join(said)
 
 

@@ -1,14 +1,14 @@
 """`in2r audit`: which pairs of a table are wrong."""
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from in2r.cli.audit_checks import OF_PHOTOS, refuse, require_column, training_of
+from in2r.cli.audit_checks import DECISIONS, OF_PHOTOS, DecisionFiles, refuse, require_column, training_of
 from in2r.cli.audit_show import key_figures, say_cut, say_decisions, worst_pairs, worst_sources
 from in2r.cli.features import ENCODERS, add_options, make
 from in2r.cli.paths import name_or_path, path_argument
@@ -75,7 +75,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         type=path_argument,
         metavar="FILE",
         help="decisions.json saved from report.html, also of several people: what they say, and the cut by them; "
-        "of a row that two files decide, the later file counts",
+        "of a row that two files decide, the later file counts; AUDIT/decisions.json keeps them for the next time",
     )
     parser.add_argument("--images", type=path_argument, metavar="FOLDER", help="pictures for the report, by image id")
     parser.add_argument(
@@ -124,35 +124,32 @@ def run(args: argparse.Namespace) -> int:
         from in2r.audit.folder import require_no_data, write_audit
         from in2r.audit.kept import load_kept
         from in2r.audit.page import shown_rows, write_page
-        from in2r.report import check_decisions, joined, read_decisions
+        from in2r.report import joined, write_decisions
 
     require_no_data(out)
     refuse(args, out)
     kept = None if args.against is None else load_kept(Path(args.against))
     config = _config(args, kept)
-    parts = [(read_decisions(file), file) for file in args.decisions or []]
+    given = DecisionFiles.read(out, args.decisions or [])
     training = None if args.train is None else training_of(args)
     data = _data(args, console)
     with console.status("reading the data"):
         pairs = _pairs(args, data, config, kept)
-
-    def check(sample: Sequence[int] | None = None) -> None:
-        for part, file in parts:
-            check_decisions(part, file, audit=pairs.identity(config.seed), pairs=len(pairs.images), sample=sample)
-
-    check()
+    given.check(pairs.identity(config.seed), len(pairs.images))
     scorer = _scorer(args, pairs, config, training, console)
     with console.status("judging") as status:
-        audit = given = _audit(pairs, config, kept, scorer, status.update)
-        decisions = joined([part for part, _ in parts]) if parts else None
+        audit = before = _audit(pairs, config, kept, scorer, status.update)
+        decisions = joined(given.parts) if given.parts else None
         if decisions is not None:
-            check(shown_rows(audit).sample)
+            given.check(pairs.identity(config.seed), len(pairs.images), shown_rows(audit).sample)
             if args.cut is None:
                 audit = move_cut(audit, decisions) or audit
             audit = follow(audit, decisions)
         status.update("writing")
         write_audit(out, audit, bom=args.bom)
-        write_page(out / "report.html", audit, args.source, decisions.by_row() if decisions is not None else None)
+        write_page(out / "report.html", audit, args.source)
+        if decisions is not None:
+            write_decisions(out / DECISIONS, decisions)
     for line in audit.doubts():
         console.print(line, markup=False, highlight=False, soft_wrap=True)
     console.print(key_figures(audit))
@@ -161,11 +158,13 @@ def run(args: argparse.Namespace) -> int:
     if args.top and audit.verdicts.told:
         console.print(worst_pairs(audit, args.top))
     if decisions is not None:
-        say_decisions(console, given, decisions)
+        given.say(console)
+        say_decisions(console, before, decisions)
         say_cut(console, audit, args.cut)
     if data != args.data:
         against = [] if args.against is None else ["--against", args.against]
-        again = command_line("in2r", "audit", data, *against, "--out", out)
+        source = [] if args.source is None else ["--source", args.source]
+        again = command_line("in2r", "audit", data, *against, "--out", out, *source)
         console.print(f"again, by other settings: {again}", markup=False, highlight=False, soft_wrap=True)
     console.print(f"look at: {out / 'report.html'}", markup=False, highlight=False, soft_wrap=True)
     console.print(f"every row: {out / 'pairs.csv'}", markup=False, highlight=False, soft_wrap=True)

@@ -1,10 +1,20 @@
-"""What `in2r audit` refuses before anything slow begins."""
+"""What `in2r audit` reads of its options, and refuses, before anything slow begins."""
 
 import argparse
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
 
 from in2r.errors import InputError
+
+if TYPE_CHECKING:
+    from in2r.report import Decisions
+
+DECISIONS = "decisions.json"
+"""where an audit keeps the decisions that it was given"""
 
 OF_PHOTOS = ("text_encoder", "image_column", "caption_column", "split_column", "encoding", "max_pixels")
 """options that say nothing of a data folder"""
@@ -67,3 +77,59 @@ def training_of(args: argparse.Namespace) -> tuple[str, list[str]]:
     preset = named[0] if named else "corroborate"
     load_config(preset, settings, data={"path": str(args.data)})
     return preset, settings
+
+
+@dataclass(frozen=True)
+class DecisionFiles:
+    """Files of decisions by hand: those that the folder keeps, then those of the command line.
+
+    Attributes:
+        files: in the order in which they count.
+        parts: what they hold.
+        kept: whether the first one is the folder's own.
+    """
+
+    files: Sequence[Path]
+    parts: Sequence["Decisions"]
+    kept: bool
+
+    @classmethod
+    def read(cls, out: Path, named: Sequence[Path]) -> "DecisionFiles":
+        """Read the files.
+
+        Raises:
+            InputError: a file that holds no decisions.
+        """
+        from in2r.report import read_decisions
+
+        own = out / DECISIONS
+        kept = own.is_file() and own.resolve() not in [file.resolve() for file in named]
+        files = [own, *named] if kept else list(named)
+        return cls(files, [read_decisions(file) for file in files], kept)
+
+    def check(self, audit: str, pairs: int, sample: Sequence[int] | None = None) -> None:
+        """Raise `InputError` unless the decisions are those of an audit; arguments as `check_decisions` takes them."""
+        from in2r.report import check_decisions
+
+        if self.kept and self.parts[0].audit != audit:
+            raise InputError(
+                f"{self.files[0]}: decisions on another table or seed, kept by an earlier audit; give another "
+                "--out, or remove the file"
+            )
+        for file, part in zip(self.files, self.parts, strict=True):
+            check_decisions(part, file, audit=audit, pairs=pairs, sample=sample)
+
+    def say(self, console: Console) -> None:
+        """Print what was kept, and where later files decide otherwise."""
+        from in2r.report import changed, joined
+
+        lines = []
+        if self.kept:
+            count = len(self.parts[0].decisions)
+            lines.append(f"by hand: {count:,} decisions were kept in {self.files[0]}; remove it to forget them")
+        for number in range(1, len(self.parts)):
+            count = changed(joined(self.parts[:number]), self.parts[number])
+            if count:
+                lines.append(f"by hand: {self.files[number]} decides {count:,} rows otherwise than before, and counts")
+        for line in lines:
+            console.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 def key_figures(audit: "Audit") -> Table:
     """Return the key figures."""
+    from in2r.audit.settings import AuditConfig
+
     figures = audit.summary()
     table = Table(show_header=False, box=None, title=Text(f"Audit of {audit.pairs.name}"), title_justify="left")
     table.add_row(
@@ -32,6 +34,14 @@ def key_figures(audit: "Audit") -> Table:
     if measured is not None:
         auroc = f"; AUROC {measured['auroc']:.3f}" if "auroc" in measured else ""
         table.add_row("injected", f"{100 * measured['noise_rate']:.1f} % of the judged pairs{auroc}")
+    if audit.sampled is not None and audit.sampled.share is not None:
+        low, high = audit.sampled.interval
+        by_hand = (
+            f"{100 * audit.sampled.share:.0f} % of the random sample are wrong ({100 * low:.0f} to {100 * high:.0f})"
+        )
+        table.add_row("by hand", by_hand)
+    if audit.verdicts.told and audit.config.cut != AuditConfig().cut:
+        table.add_row("cut", f"{audit.config.cut:.4g}; a lower score is a suspect or a mismatch")
     for name, count in figures["verdicts"].items():
         if count:
             table.add_row(name, f"{count:,}")

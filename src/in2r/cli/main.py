@@ -121,7 +121,8 @@ def _resuming(args: argparse.Namespace) -> list[str]:
     """Name the command that resumes the interrupted work, if there is one."""
     if args.verb == "demo":
         return ["`in2r demo` (the same command) resumes it"]
-    if args.verb == "features" and (Path(args.out) / "unfinished").is_dir():
+    made = {"features": Path(args.out), "audit": Path(args.out) / "data"} if args.verb in ("features", "audit") else {}
+    if args.verb in made and (made[args.verb] / "unfinished").is_dir():
         return ["the same command continues"]
     if vars(args).get("bench_verb") == "run":
         return [f"`{command_line('in2r', 'bench', 'run', args.out or args.grid)}` resumes it"]

@@ -25,6 +25,8 @@ def read_row_numbers(path: Path) -> NDArray[np.int64]:
     Raises:
         InputError: no such file, or a line that is no row number.
     """
+    if path.name == "keep.txt":
+        raise InputError(f"{path}: an audit's list of the rows that stay; give the rows to leave out, its drop.txt")
     lines = read_lines(path)
     for number, line in enumerate(lines, start=1):
         if not (line.isascii() and line.isdecimal() and len(line) <= DIGITS):

@@ -97,6 +97,10 @@ def open_data(
     folder = Path(path)
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder; give the folder that holds the features and the captions")
+    if (folder / "judge.safetensors").is_file():
+        raise InputError(
+            f"{folder}: an audit; expected the folder of the data that it judged, such as {folder / 'data'}"
+        )
     if dev_rule not in DEV_RULES:
         raise InputError(f"dev_rule {dev_rule!r}: expected one of {', '.join(DEV_RULES)}")
     if layout == "auto":

@@ -70,8 +70,7 @@ class Unfinished:
         other = _changed(found.settings, settings)
         if other:
             raise InputError(
-                f"{self.out}: was made with another {' and another '.join(other)}; give a new folder, or remove this "
-                "one"
+                f"{self.out}: was made with other settings: {', '.join(other)}; give a new folder, or remove this one"
             )
         return True
 
@@ -119,8 +118,8 @@ class Unfinished:
             self.keep()
         elif other:
             raise InputError(
-                f"{self.out}: was begun with another {' and another '.join(other)}; give the same command again, or a "
-                "new folder"
+                f"{self.out}: was begun with other settings: {', '.join(other)}; give the same command again, or a new "
+                "folder"
             )
 
     def keep(self) -> None:

@@ -4,12 +4,14 @@ from in2r.report.choose import ChosenRows, choose_rows, score_histogram
 from in2r.report.decisions import (
     Decisions,
     Share,
+    changed,
     check_decisions,
     joined,
     noise_rate,
     precision,
     read_decisions,
     wilson,
+    write_decisions,
 )
 from in2r.report.page import DuplicateGroup, Neighbor, NoiseRate, ReportPage, ReportPair, SourceRow
 from in2r.report.write import write_report
@@ -24,6 +26,7 @@ __all__ = [
     "ReportPair",
     "Share",
     "SourceRow",
+    "changed",
     "check_decisions",
     "choose_rows",
     "joined",
@@ -32,5 +35,6 @@ __all__ = [
     "read_decisions",
     "score_histogram",
     "wilson",
+    "write_decisions",
     "write_report",
 ]

@@ -3,11 +3,11 @@
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Literal
 
 from in2r.errors import InputError
-from in2r.files import read_json
+from in2r.files import read_json, write_json
 from in2r.form import read
 from in2r.report.page import FLAGGED
 
@@ -119,6 +119,17 @@ def check_decisions(
     _check_rows(path, "sample[{}]", found.sample, pairs)
     if sample is not None:
         _check_sample(path, found.sample, sample)
+
+
+def write_decisions(path: str | os.PathLike[str], decisions: Decisions) -> None:
+    """Write decisions as the page does."""
+    write_json(path, asdict(decisions))
+
+
+def changed(before: Decisions, after: Decisions) -> int:
+    """Count the rows that two files decide differently."""
+    known = before.by_row()
+    return sum(known.get(row, word) != word for row, word in after.by_row().items())
 
 
 def joined(parts: Sequence[Decisions]) -> Decisions:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from in2r.report.cards import NAME, SHORT
-from in2r.report.page import VERDICTS, ReportPage, SourceRow
+from in2r.report.page import VERDICTS, NoiseRate, ReportPage, SourceRow
 from in2r.report.text import escaped, isolated
 
 SOURCES, METHOD = 25, 1500
@@ -21,16 +21,22 @@ def _figures(page: ReportPage) -> str:
         (f"{page.pairs:,}", "pairs", f"{page.images:,} images"),
         (f"{page.suspects:,}", "suspects and mismatches", f"{100 * share:.1f} % of the pairs"),
     ]
+    if page.noise_by_hand is not None:
+        figures.append(_rate(page.noise_by_hand, "noise rate by hand", 0))
     if page.noise is None:
         figures.append(("–", "estimated noise rate", "not known"))
     else:
-        interval = f"probably {100 * page.noise.low:.1f} to {100 * page.noise.high:.1f}&nbsp;%"
-        figures.append((f"{100 * page.noise.share:.1f} %", "estimated noise rate", interval))
+        figures.append(_rate(page.noise, "estimated noise rate", 1))
     figures.append((f"{page.cut:.2f}", "suggested cut", "a lower score is a suspect or a mismatch"))
     items = "".join(
         f"<div><dt>{name}</dt><dd><b>{value}</b><small>{more}</small></dd></div>" for value, name, more in figures
     )
     return f'<dl class="figures">{items}</dl>\n'
+
+
+def _rate(rate: NoiseRate, name: str, digits: int) -> tuple[str, str, str]:
+    low, high = f"{100 * rate.low:.{digits}f}", f"{100 * rate.high:.{digits}f}"
+    return f"{100 * rate.share:.{digits}f} %", name, f"probably {low} to {high}&nbsp;%"
 
 
 def _verdicts(verdicts: Mapping[str, int]) -> str:

@@ -94,6 +94,7 @@ class ReportPage:
         method: how the scores were made, in a sentence or two.
         components: name → what it says, in one sentence.
         noise: the estimated noise rate; None where it is not known.
+        noise_by_hand: the share of wrong pairs in a random sample that was decided before; None where none was.
         source_column: the name of the column that pairs' `source` is from.
         sources: figures of each source.
         worst: pairs, the lowest score first.
@@ -113,6 +114,7 @@ class ReportPage:
     method: str
     components: Mapping[str, str]
     noise: NoiseRate | None = None
+    noise_by_hand: NoiseRate | None = None
     source_column: str = "source"
     sources: Sequence[SourceRow] = ()
     worst: Sequence[ReportPair] = ()

@@ -83,6 +83,9 @@ function load() {
   } catch {
     kept = false;
   }
+  const before = new Map(given);
+  const differing = own.filter(([row, word]) => before.has(row) && before.get(row) !== word).length;
+  find("differing").textContent = differing ? `${differing} rows: this browser's decision, not the file's` : "";
   for (const [row, word] of [...given, ...own]) {
     if (!WORDS.includes(word)) continue;
     decisions.set(row, word);
