@@ -113,7 +113,7 @@ def test_what_is_wrong_is_said_before_features_are_made(shop: Path, capsys: pyte
             f"{shop / 'no.npy'}: no such file; --noise names a noise index, as `in2r noise make` writes it",
         ),
         (["--run", shop / "no"], f"{shop / 'no'}: "),
-        (["--train", "corroborate", "modell.dim=3"], "configuration: unknown key `modell`"),
+        (["--train", "corroborate", "train.zz=3"], "configuration: unknown key `train.zz`"),
     ):
         assert main([*command(shop, table), "--image-column", "Bild", *map(str, more)]) == 2
         assert capsys.readouterr().err.startswith(f"in2r: {said}")
