@@ -74,7 +74,8 @@ def run(args: argparse.Namespace) -> int:
             return _export(args, Path(index))
         case [model, data]:
             return _make(args, Path(model), Path(data))
-    raise InputError(f"`in2r index {command_line(*args.words)}`: expected\n       {USAGE}")
+    forms = ", ".join(line.strip() for line in USAGE.splitlines())
+    raise InputError(f"`in2r index {command_line(*args.words)}`: expected {forms}")
 
 
 def _make(args: argparse.Namespace, model: Path, data: Path) -> int:

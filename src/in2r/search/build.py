@@ -61,6 +61,7 @@ class DataOptions:
         Args:
             vectors: whether captions are needed as vectors: a pair table's own file, unless another is named.
         """
+        chosen = None if self.split is None else [canonical_split(self.split)]
         wanted: str | bool | None = self.caption_vectors if vectors else None
         wanted = True if vectors and wanted in (None, "auto") else wanted
         source = open_data(
@@ -71,7 +72,7 @@ class DataOptions:
             split_seed=None if self.split is None else self.split_seed,
             skip_missing=self.skip_missing,
         )
-        return source, list(source.split_names) if self.split is None else [canonical_split(self.split)]
+        return source, chosen or list(source.split_names)
 
 
 def build_index(

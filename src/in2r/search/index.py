@@ -50,8 +50,9 @@ class Results:
 class Index:
     """Images or captions by their vectors; made by `in2r index`, opened by `Index.open`.
 
-    The model is loaded at the first text or image; vectors and items stay on the disk. A result depends on the query
-    alone, not on k, on other queries or on the number of threads: a smaller k gives the beginning of the same list.
+    The model is loaded at the first text or image; vectors and items stay on the disk. A result depends on the query's
+    vector alone, not on k, on other vectors or on the number of threads: a smaller k gives the beginning of the
+    same list.
 
     Attributes:
         config: what config.json says.

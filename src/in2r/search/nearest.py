@@ -56,7 +56,7 @@ def _scores(vectors: NDArray[Any], queries: NDArray[np.float32], rows: Rows | No
         require_whole(vectors)
         some = slice(start, start + step)
         block = vectors[some] if rows is None else vectors[rows[some]]
-        np.matmul(queries, block.astype(np.float32, copy=False).T, out=scores[:, some])
+        scores[:, some] = (block.astype(np.float32, copy=False) @ queries.T).T
     return scores
 
 

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import in2r
-from in2r.data.features import open_npy
+from in2r.data.features import open_npy, require_whole
 from in2r.data.fingerprint import file_hash
 from in2r.errors import InputError
 from in2r.files import read_json, remove_temporaries, write_json
@@ -32,6 +32,8 @@ from in2r.form import read
 FORMAT = {"format": "in2r-index", "format_version": 1}
 CONFIG = "config.json"
 LOCK = "lock"
+TOGETHER = 4096
+"""items that are read at a time"""
 _OWN = re.compile(r"(vectors|lines)-\d+\.npy|items-\d+\.jsonl|faiss-\d+\.index|\.tmp-.*")
 
 Side = Literal["images", "captions"]
@@ -167,25 +169,21 @@ class Items:
     """
 
     def __init__(self, folder: Path, config: IndexConfig) -> None:
-        self._file = folder / config.name("items")
+        file = folder / config.name("items")
+        self._text: NDArray[np.uint8] = np.asarray(np.memmap(file, np.uint8, "r"))  # held if a writer removes it
         self._starts = open_npy(folder / config.name("lines"))
-        size = self._file.stat().st_size
-        if self._starts.shape != (config.count + 1,) or self._starts[-1] != size:
-            raise InputError(f"{self._file}: {size} bytes; not the items of {config.count} vectors")
+        if self._starts.shape != (config.count + 1,) or self._starts[-1] != len(self._text):
+            raise InputError(f"{file}: {len(self._text)} bytes; not the items of {config.count} vectors")
 
     def read(self, rows: NDArray[np.int64]) -> list[dict[str, Any]]:
         """Return the items of some rows: id (text), columns (name → values), at (data, split, item)."""
-        with self._file.open("rb") as file:
-            found = []
-            for row in rows.tolist():
-                file.seek(self._starts[row])
-                found.append(json.loads(file.read(self._starts[row + 1] - self._starts[row])))
-        return found
+        require_whole(self._text)
+        return [json.loads(self._text[self._starts[row] : self._starts[row + 1]].tobytes()) for row in rows.tolist()]
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Yield all items in their order."""
-        with self._file.open(encoding="utf-8", newline="\n") as file:
-            yield from map(json.loads, file)
+        for start in range(0, len(self._starts) - 1, TOGETHER):
+            yield from self.read(np.arange(start, min(start + TOGETHER, len(self._starts) - 1)))
 
 
 def open_vectors(folder: Path, config: IndexConfig) -> NDArray[Any]:
