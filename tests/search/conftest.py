@@ -104,3 +104,9 @@ def make_part(shop: Path) -> Callable[..., Path]:
         return folder
 
     return make
+
+
+@pytest.fixture(scope="session")
+def encoder(shop: Path) -> str:
+    """Return the shop's encoder, which is a program, so that it runs only if it is named."""
+    return f"python:{shop / 'grid.py'}:Grid"

@@ -29,12 +29,12 @@ def said(capsys: pytest.CaptureFixture[str], *words: object) -> str:
 
 
 def test_search_prints_a_table_json_and_csv(
-    index: Path, shop: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    index: Path, encoder: str, shop: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "120")
-    opened = in2r.Index.open(index, device="cpu")
+    opened = in2r.Index.open(index, encoder=encoder, device="cpu")
     [hits] = opened.search(["a cab"], 3).hits
-    table = said(capsys, "search", index, "a cab", "--top", 3, "--device", "cpu")
+    table = said(capsys, "search", index, "a cab", "--encoder", encoder, "--top", 3, "--device", "cpu")
     rows = [line.split("│")[1:-1] for line in table.splitlines() if line.startswith("│")]
     assert [[cell.strip() for cell in row] for row in rows] == [
         [str(rank), f"{hit.score:.4f}", hit.id, "; ".join(hit.columns["caption"])] for rank, hit in enumerate(hits, 1)
@@ -42,7 +42,7 @@ def test_search_prints_a_table_json_and_csv(
     assert table.startswith("a cab")
     assert table.endswith("exact among 12 images\n")
 
-    record = json.loads(said(capsys, "search", index, "a cab", "--format", "json", "--top", 3))
+    record = json.loads(said(capsys, "search", index, "a cab", "--encoder", encoder, "--format", "json", "--top", 3))
     assert record["how"] == "exact among 12 images"
     assert record["queries"] == [
         {
@@ -55,7 +55,8 @@ def test_search_prints_a_table_json_and_csv(
     ]
 
     (shop / "queries.txt").write_text("a cab\na, dog\n", encoding="utf-8")
-    found = said(capsys, "search", index, "--queries", shop / "queries.txt", "--format", "csv", "--where", "kind=hats")
+    named = ["--encoder", encoder, "--format", "csv"]
+    found = said(capsys, "search", index, "--queries", shop / "queries.txt", *named, "--where", "kind=hats")
     lines = list(csv.DictReader(io.StringIO(found)))
     assert [(line["query"], line["rank"], line["kind"]) for line in lines] == [
         (query, str(rank), "hats") for query in ("a cab", "a, dog") for rank in range(1, 5)
@@ -64,10 +65,10 @@ def test_search_prints_a_table_json_and_csv(
 
 
 def test_search_by_an_image_and_by_vectors(
-    index: Path, shop: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    index: Path, encoder: str, shop: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     photo = shop / "photos" / "5.png"
-    record = json.loads(said(capsys, "search", index, "--image", photo, "--top", 1, "--format", "json"))
+    record = json.loads(said(capsys, "search", index, "--image", photo, "--encoder", encoder, "--format", "json"))
     [query] = record["queries"]
     assert (query["query"], query["hits"][0]["id"]) == (str(photo), "5.png")
     features, out = shop / "data" / "images.npy", tmp_path / "v.npy"
@@ -117,7 +118,7 @@ def test_an_index_is_replaced_and_added_to_by_request_alone(
 
 
 def test_mistakes_are_one_line(
-    index: Path, shop: Path, shop_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    index: Path, encoder: str, shop: Path, shop_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data, (empty, taken) = shop / "data", (tmp_path / "q.txt", tmp_path / "taken")
     empty.write_text("red\n\nblue\n", encoding="utf-8")
@@ -127,9 +128,12 @@ def test_mistakes_are_one_line(
         (["search", shop_model, "red"], f"{shop_model / 'config.json'}: not the description of an index"),
         (["search", index, "red", "--where", "kind"], "--where 'kind': expected COLUMN=VALUE"),
         (["search", index, "red", "--where", "kind=a", "--where", "kind=b"], "--where names 'kind' twice; expected"),
-        (["search", index, "red", "--top", 0], "k is 0; expected 1 to 12"),
+        (["search", index, "red", "--top", 0, "--encoder", encoder], "k is 0; expected 1 to 12"),
         (["search", index, "--queries", empty], f"{empty}: line 2 is empty; expected a query on every line"),
-        (["search", index, "--image", shop / "shop.csv"], f"{shop / 'shop.csv'}: not an image (begins with"),
+        (
+            ["search", index, "--image", shop / "shop.csv", "--encoder", encoder],
+            f"{shop / 'shop.csv'}: not an image (begins with",
+        ),
         (
             ["search", index, "--vector", data / "captions.npy"],
             f"{data / 'captions.npy'}: query vectors: float16 (18, 8)",
@@ -162,12 +166,13 @@ def test_mistakes_are_one_line(
 
 
 def test_the_page_runs(
-    index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    index: Path, encoder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page = (Path(__file__).parents[2] / "docs" / "search.md").read_text(encoding="utf-8")
     [example] = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     shutil.copytree(index, tmp_path / "myindex")
     monkeypatch.chdir(tmp_path)
+    example = example.replace('"myindex"', f'"myindex", encoder="{encoder}"')
     exec(compile(example, "search.md", "exec"), {})
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 6

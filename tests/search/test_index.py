@@ -17,6 +17,7 @@ from in2r.errors import InputError
 from in2r.models.build import Inputs
 from in2r.search.build import DataOptions, add_to_index, build_index
 from in2r.search.index import Results
+from in2r.search.store import writing
 from in2r.testing.tiny import make_data
 
 TEXTS = ["red dog", "a blue horse", "green"]
@@ -71,9 +72,11 @@ def test_captions_by_vectors_in_half_precision_and_one_network(data: Path, word_
     )
 
 
-def test_texts_and_images_are_encoded_as_the_data_were(shop: Path, shop_model: Path, tmp_path: Path) -> None:
+def test_texts_and_images_are_encoded_as_the_data_were(
+    shop: Path, shop_model: Path, encoder: str, tmp_path: Path
+) -> None:
     build_index(shop_model, DataOptions(shop / "data"), tmp_path / "i", device="cpu")
-    index = in2r.Index.open(tmp_path / "i", device="cpu")
+    index = in2r.Index.open(tmp_path / "i", encoder=encoder, device="cpu")
     model = in2r.load(shop_model, "cpu", data=shop / "data")
     vectors = np.load(shop / "data" / "captions.npy")
     table = (shop / "shop.csv").read_text(encoding="utf-8").splitlines()[1:]
@@ -85,9 +88,9 @@ def test_texts_and_images_are_encoded_as_the_data_were(shop: Path, shop_model: P
         assert (hits[0].id, hits[0].score) == (f"{number}.png", pytest.approx(1.0, abs=1e-6))
 
 
-def test_filters_are_those_of_the_table(shop: Path, shop_model: Path, tmp_path: Path) -> None:
+def test_filters_are_those_of_the_table(shop: Path, shop_model: Path, encoder: str, tmp_path: Path) -> None:
     build_index(shop_model, DataOptions(shop / "data"), tmp_path / "i", device="cpu")
-    index = in2r.Index.open(tmp_path / "i", device="cpu")
+    index = in2r.Index.open(tmp_path / "i", encoder=encoder, device="cpu")
     [every] = index.search(["a cab"], 12).hits
     results = index.search(["a cab"], 12, {"kind": "hats"})
     assert results.hits == [[hit for hit in every if hit.columns["kind"] == ["hats"]]]
@@ -110,12 +113,12 @@ def content(index: Path) -> tuple[bytes, list[Any]]:
 
 
 def test_adding_gives_the_index_of_all(
-    shop: Path, shop_model: Path, make_part: Callable[..., Path], tmp_path: Path
+    shop: Path, shop_model: Path, encoder: str, make_part: Callable[..., Path], tmp_path: Path
 ) -> None:
     one, two = halves(make_part, tmp_path)
     build_index(shop_model, DataOptions(shop / "data"), tmp_path / "all", device="cpu")
     build_index(shop_model, DataOptions(one), tmp_path / "i", device="cpu")
-    held = in2r.Index.open(tmp_path / "i", device="cpu")
+    held = in2r.Index.open(tmp_path / "i", encoder=encoder, device="cpu")
     before = held.search(["a cab"], 12)
     config = add_to_index(tmp_path / "i", DataOptions(two), device="cpu")
     assert (config.count, config.generation, len(config.data)) == (12, 2, 2)
@@ -188,7 +191,7 @@ def test_an_interaction_model_scores_candidates_again(
 
 
 def test_what_does_not_belong_together_is_refused(
-    shop: Path, shop_model: Path, make_model: Callable[..., Path], tmp_path: Path
+    shop: Path, shop_model: Path, encoder: str, make_model: Callable[..., Path], tmp_path: Path
 ) -> None:
     data = tmp_path / "data"
     shutil.copytree(shop / "data", data)
@@ -199,7 +202,11 @@ def test_what_does_not_belong_together_is_refused(
     with pytest.raises(InputError, match=r"^the model of .*i: .*gone: no such folder; name its place with --model"):
         in2r.Index.open(tmp_path / "i", model=tmp_path / "gone").search(["a cab"])
     shutil.copytree(shop_model, tmp_path / "moved")
-    assert in2r.Index.open(tmp_path / "i", model=tmp_path / "moved", device="cpu").search(["a cab"]).hits
+    assert in2r.Index.open(tmp_path / "i", model=tmp_path / "moved", encoder=encoder).search(["a cab"]).hits
+    with pytest.raises(
+        InputError, match=r"is not opened: it is a program, which would run with your rights; read python"
+    ):
+        in2r.Index.open(tmp_path / "i").search(["a cab"])
 
     (tmp_path / "grid.py").write_text((shop / "grid.py").read_text(encoding="utf-8") + "#", encoding="utf-8")
     changed = in2r.Index.open(tmp_path / "i", encoder=f"python:{tmp_path / 'grid.py'}:Grid", device="cpu")
@@ -211,7 +218,7 @@ def test_what_does_not_belong_together_is_refused(
             search()
     gone = in2r.Index.open(tmp_path / "i", encoder=f"python:{tmp_path / 'gone.py'}:Grid", device="cpu")
     with pytest.raises(
-        InputError, match=r"^the text encoder \(python:.*grid\.py:Grid made the caption vectors\) cannot be"
+        InputError, match=r"^the text encoder \(python:.*grid\.py:Grid made the caption vectors\) is not "
     ):
         gone.search(["a cab"])
 
@@ -238,6 +245,13 @@ def test_features_of_another_encoder_are_not_indexed(shop: Path, shop_model: Pat
     with pytest.raises(InputError, match=r"data: not from the encoder that the model was trained with: the image enc"):
         build_index(shop_model, DataOptions(tmp_path / "data"), tmp_path / "i", device="cpu")
     assert not (tmp_path / "i" / "config.json").exists()
+
+
+def test_one_writer_at_a_time(data: Path, word_model: Path, tmp_path: Path) -> None:
+    build_index(word_model, DataOptions(data), tmp_path / "i", device="cpu")
+    with writing(tmp_path / "i"), pytest.raises(InputError, match=r"i: another process is writing this index; wait"):
+        add_to_index(tmp_path / "i", DataOptions(data), device="cpu")
+    assert len(in2r.Index.open(tmp_path / "i")) == 20
 
 
 def test_an_id_of_two_images_is_refused(word_model: Path, tmp_path: Path) -> None:

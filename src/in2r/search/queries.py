@@ -89,7 +89,7 @@ def text_queries(texts: Sequence[str], model: RetrievalModel, config: IndexConfi
         return Queries(model.encode_captions(texts, coarse=model.interacts), list(texts))
     record = _text_record(config, encoder)
     try:
-        made = open_text_encoder(encoder or label(record or {}), model.device)
+        made = open_text_encoder(encoder or _recorded(record or {}), model.device)
     except InputError as error:
         raise _unopened("text", "the caption vectors", record, error) from None
     vectors = made.encode_texts(list(texts)).float().cpu().numpy().astype(DTYPE)
@@ -112,7 +112,7 @@ def image_queries(files: Sequence[Path], model: RetrievalModel, config: IndexCon
     require_pillow()
     record = _image_record(config)
     try:
-        made = open_encoder(encoder or label(record), model.device)
+        made = open_encoder(encoder or _recorded(record), model.device)
     except InputError as error:
         raise _unopened("image", "the image features", record, error) from None
     with pixel_limit(MAX_PIXELS):
@@ -156,9 +156,16 @@ def _image_record(config: IndexConfig) -> Mapping[str, Any]:
     return found
 
 
+def _recorded(record: Mapping[str, Any]) -> str:
+    """Return `KIND:NAME` of a record; refuse a program, which an index of someone else's may name."""
+    if record.get("kind") == "python":
+        raise InputError(f"it is a program, which would run with your rights; read {label(record)} first")
+    return label(record)
+
+
 def _unopened(side: str, what: str, record: Mapping[str, Any] | None, error: InputError) -> InputError:
     made = f" ({label(record)} made {what})" if record else ""
-    return InputError(f"the {side} encoder{made} cannot be opened: {error}; name its place with --encoder KIND:NAME")
+    return InputError(f"the {side} encoder{made} is not opened: {error}; name it with --encoder KIND:NAME")
 
 
 def _require_same(side: str, record: Mapping[str, Any] | None, found: Mapping[str, Any]) -> None:

@@ -215,8 +215,10 @@ def writing(folder: Path) -> Iterator[None]:
             except BlockingIOError:
                 raise InputError(f"{folder}: another process is writing this index; wait until it has ended") from None
             _remove_others(folder)
-            yield
-            _remove_others(folder)
+            try:
+                yield
+            finally:
+                _remove_others(folder)
     except NotADirectoryError as error:
         raise InputError(f"{folder}: cannot be made a folder ({error.strerror})") from None
 
