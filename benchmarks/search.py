@@ -150,6 +150,28 @@ def resident() -> dict[str, int]:
     return {"private_mib": int(lines["RssAnon"].split()[0]), "mapped_mib": int(lines["RssFile"].split()[0])}
 
 
+COLUMNS = {
+    "recall_at_10": "recall@10",
+    "p50_ms": "p50, ms",
+    "p95_ms": "p95, ms",
+    "cpu_p50_ms": "CPU p50, ms",
+    "build_s": "build, CPU s",
+    "file_mib": "own file, MiB",
+    "private_mib": "memory, MiB",
+    "mapped_mib": "mapped, MiB",
+}
+"""figure → heading in docs/search.md"""
+
+
+def table(results: dict[str, Any]) -> str:
+    """Return the figures as docs/search.md shows them."""
+    lines = [f"| vectors | way | {' | '.join(COLUMNS.values())} |", "| --- " * (2 + len(COLUMNS)) + "|"]
+    for size, measured in results.items():
+        for way, figures in measured["ways"].items():
+            lines.append(f"| {int(size):,} | {way} | {' | '.join(f'{figures[name]:g}' for name in COLUMNS)} |")
+    return "\n".join(lines)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sizes", type=int, nargs="*", help="numbers of vectors")
@@ -163,7 +185,7 @@ def main() -> None:
     for size in args.sizes:
         results = read_json(RESULTS) if RESULTS.is_file() else {}
         write_json(RESULTS, {**results, str(size): {"versions": versions, "ways": measure(size)}})
-        print(json.dumps({size: read_json(RESULTS)[str(size)]}, indent=1))
+        print(table(read_json(RESULTS)))
 
 
 if __name__ == "__main__":

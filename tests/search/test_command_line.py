@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import re
+import runpy
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -177,3 +178,20 @@ def test_the_page_runs(
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 6
     assert lines[-1] == "exact among 12 images"
+
+
+def test_the_page_shows_the_record_of_the_benchmark() -> None:
+    checkout = Path(__file__).parents[2]
+    script = runpy.run_path(str(checkout / "benchmarks" / "search.py"))
+    table = script["table"](json.loads(script["RESULTS"].read_text(encoding="utf-8")))
+    assert table in (checkout / "docs" / "search.md").read_text(encoding="utf-8")
+
+
+def test_the_benchmark_measures_what_the_index_does(tmp_path: Path) -> None:
+    script = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "search.py"))
+    items, queries = script["make"](2000)
+    assert items.dtype == queries.dtype == np.float32
+    np.save(tmp_path / "vectors.npy", items)
+    exact, plain = (script["opened"](way, tmp_path) for way in ("exact", "plain NumPy"))
+    for query in queries[:20]:
+        assert exact(query).tolist() == plain(query).tolist()
