@@ -163,7 +163,7 @@ def test_mistakes_are_one_line(
         assert expected in said
         assert said.startswith("in2r: ")
         assert said.count("\n") == 1
-    assert not (tmp_path / "n" / "config.json").exists()
+    assert not (tmp_path / "n").exists()
 
 
 def test_the_page_runs(

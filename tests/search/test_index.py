@@ -244,7 +244,7 @@ def test_features_of_another_encoder_are_not_indexed(shop: Path, shop_model: Pat
     (tmp_path / "data" / "encoder.json").write_text(json.dumps(record), encoding="utf-8")
     with pytest.raises(InputError, match=r"data: not from the encoder that the model was trained with: the image enc"):
         build_index(shop_model, DataOptions(tmp_path / "data"), tmp_path / "i", device="cpu")
-    assert not (tmp_path / "i" / "config.json").exists()
+    assert not (tmp_path / "i").exists()
 
 
 def test_one_writer_at_a_time(data: Path, word_model: Path, tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from in2r.models.folder import load
 from in2r.models.retrieval import BLOCK, RetrievalModel
 from in2r.search.approximate import Kind, build_approximate, require_faiss
 from in2r.search.fill import Progress, fill_vectors
-from in2r.search.items import gather_items
+from in2r.search.items import Gathered, gather_items
 from in2r.search.store import (
     CONFIG,
     DataRef,
@@ -118,10 +118,11 @@ def build_index(
         encoder={name: trained.get(name) for name in SIDES}, columns=(), caption_column=None, data=(), files={},
         versions={},
     )  # fmt: skip
+    new = _gather(data, empty, loaded)
     with writing(out):
         before = json.loads((out / CONFIG).read_text(encoding="utf-8")) if (out / CONFIG).is_file() else {}
         return _write(
-            out, replace(empty, generation=int(before.get("generation", 0))), loaded, data, precision, progress
+            out, replace(empty, generation=int(before.get("generation", 0))), loaded, new, precision, progress
         )
 
 
@@ -142,13 +143,14 @@ def add_to_index(
     Raises:
         InputError: as in `build_index`; another model than the index's; an id that the index has.
     """
-    read_config(index)
+    config = read_config(index)
+    loaded = load_model(index, config, model, device)
+    new = _gather(data, config, loaded)
     with writing(index):
         config = read_config(index)
         require_same_data(config)
-        loaded = load_model(index, config, model, device)
         precision: Precision = "float16" if open_vectors(index, config).itemsize == 2 else "float32"
-        return _write(index, config, loaded, data, precision, progress)
+        return _write(index, config, loaded, new, precision, progress)
 
 
 def load_model(index: Path, config: IndexConfig, model: Path | None, device: str) -> RetrievalModel:
@@ -170,32 +172,45 @@ def load_model(index: Path, config: IndexConfig, model: Path | None, device: str
     return loaded
 
 
+@dataclass(frozen=True)
+class _New:
+    """What is added: the items of a data folder, how it was read, and the encoders that are known with it."""
+
+    items: Gathered
+    source: DataSource
+    reference: DataRef
+    encoder: dict[str, object]
+
+
+def _gather(data: DataOptions, config: IndexConfig, model: RetrievalModel) -> _New:
+    """Read a data folder; nothing is written."""
+    source, splits = data.open(config.side == "captions" and model.reads == "vectors")
+    encoder = _one_encoder(config, source, "image" if config.side == "images" else "text")
+    return _New(gather_items(source, splits, config.side), source, _reference(data, source, splits), encoder)
+
+
 def _write(
     folder: Path,
     config: IndexConfig,
     model: RetrievalModel,
-    data: DataOptions,
+    new: _New,
     precision: Precision,
     progress: Progress | None,
 ) -> IndexConfig:
-    """Write the next generation: what the index has, and the items of a data folder."""
-    vectors = config.side == "captions" and model.reads == "vectors"
-    source, splits = data.open(vectors)
-    config = replace(config, encoder=_one_encoder(config, source, "image" if config.side == "images" else "text"))
-    new = gather_items(source, splits, config.side)
-    old = Items(folder, config) if config.count else ()
-    _require_new_ids(folder, old, set(new.ids))
-    count = config.count + len(new.ids)
+    """Write the next generation: what the index has, and what is added."""
+    old, items = Items(folder, config) if config.count else (), new.items
+    _require_new_ids(folder, old, set(items.ids))
+    count = config.count + len(items.ids)
     generation = config.generation + 1
     require_free_space(folder, (3 if config.kind != "exact" else 2) * count * config.dim * np.dtype(precision).itemsize)
     with atomic_path(folder / file_name("vectors", generation)) as temporary:
         out = create_npy(temporary, precision, (count, config.dim))
         if config.count:
             _copy(open_vectors(folder, config), out)
-        fill_vectors(model, new.parts, config.side, out[config.count :], source, progress)
+        fill_vectors(model, items.parts, config.side, out[config.count :], new.source, progress)
         out.flush()
     names = ["vectors", "items", "lines"]
-    _write_items(folder, generation, chain(old, new.records(len(config.data))), count)
+    _write_items(folder, generation, chain(old, items.records(len(config.data))), count)
     if config.kind != "exact":
         with atomic_path(folder / file_name("faiss", generation)) as temporary:
             build_approximate(config.kind, np.asarray(out), temporary)
@@ -206,9 +221,10 @@ def _write(
         in2r=in2r.__version__,
         generation=generation,
         count=count,
-        columns=tuple(dict.fromkeys([*config.columns, *new.columns])),
-        caption_column=config.caption_column or new.caption,
-        data=(*config.data, _reference(data, source, splits, data.caption_vectors)),
+        columns=tuple(dict.fromkeys([*config.columns, *items.columns])),
+        caption_column=config.caption_column or items.caption,
+        data=(*config.data, new.reference),
+        encoder=new.encoder,
         files=files,
         versions={"python": platform.python_version()} | {name: version(name) for name in ("torch", "numpy")},
     )
@@ -249,9 +265,8 @@ def _write_items(folder: Path, generation: int, records: Any, count: int) -> Non
         np.save(temporary, starts)
 
 
-def _reference(data: DataOptions, source: DataSource, splits: Sequence[str], vectors: str | None) -> DataRef:
+def _reference(data: DataOptions, source: DataSource, splits: Sequence[str]) -> DataRef:
     found = source.fingerprint()["splits"]
     files = {name: value for split in splits for name, value in found[split]["files"].items()}
-    return DataRef(
-        os.path.abspath(data.path), data.layout, vectors, data.split_seed, data.skip_missing, tuple(splits), files
-    )  # fmt: skip
+    path = os.path.abspath(data.path)
+    return DataRef(path, data.layout, data.caption_vectors, data.split_seed, data.skip_missing, tuple(splits), files)
