@@ -7,7 +7,13 @@ import tomllib
 from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parent.parent
-DISTRIBUTIONS = {"sklearn": "scikit-learn", "yaml": "pyyaml", "PIL": "pillow", "open_clip": "open_clip_torch"}
+DISTRIBUTIONS = {
+    "sklearn": "scikit-learn",
+    "yaml": "pyyaml",
+    "PIL": "pillow",
+    "open_clip": "open_clip_torch",
+    "faiss": "faiss-cpu",
+}
 """module → distribution, where their names differ"""
 INDIRECT = {"tensorboard", "torchvision", "eccv-caption"}
 """imported by torch.utils.tensorboard, and by timm and open_clip; of the last one the files are read"""

@@ -8,11 +8,12 @@ from in2r.errors import InputError
 if TYPE_CHECKING:
     from in2r.audit.auditor import Auditor
     from in2r.models.folder import load
+    from in2r.search.index import Index
 
 __version__ = "0.1.0"
-__all__ = ["Auditor", "InputError", "__version__", "load"]
+__all__ = ["Auditor", "Index", "InputError", "__version__", "load"]
 
-_HOMES = {"Auditor": "in2r.audit.auditor", "load": "in2r.models.folder"}
+_HOMES = {"Auditor": "in2r.audit.auditor", "Index": "in2r.search.index", "load": "in2r.models.folder"}
 _PACKAGES = ("evidence", "layers", "losses", "memory", "metrics", "partition")
 
 

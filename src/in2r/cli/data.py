@@ -68,7 +68,7 @@ VECTORS_HELP = (
 )
 
 
-def add_data_options(parser: argparse.ArgumentParser, *, vectors: bool) -> None:
+def add_data_options(parser: "argparse.ArgumentParser | argparse._ArgumentGroup", *, vectors: bool) -> None:
     """Add the options that say how a folder is read, each named after its key of section `data`.
 
     Args:

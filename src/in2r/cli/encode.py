@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
     model = load(args.model, args.device, args.network)
     source = args.images or args.captions
     require_same_encoder(model.info, source, ("text" if args.images is None else "image",))
-    values = _read_captions(source) if source.suffix == ".txt" else open_npy(source)
+    values = read_captions(source) if source.suffix == ".txt" else open_npy(source)
     lengths = None if args.lengths is None else open_npy(args.lengths)
     encode = model.encode_captions if args.images is None else _with_lengths(model, lengths)
     write_vectors(source, args.out, values, model.dim, encode)
@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _read_captions(file: Path) -> list[str]:
+def read_captions(file: Path) -> list[str]:
     r"""Read one caption a line. Lines end with "\n" or "\r\n"; in a file without any "\n" they end with "\r".
 
     Raises:

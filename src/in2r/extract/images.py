@@ -67,7 +67,7 @@ def encode_images(
     left = islice(items, progress.looked_at, None)
     with pixel_limit(pixels), closing(_prepared(left, encoder, workers, batch, pixels)) as stream:
         while some := list(islice(stream, batch)):
-            encoded = _encode(some, encoder, regions)
+            encoded = encode_prepared(some, encoder, regions)
             if encoded is not None:
                 rows, progress.regions = encoded
                 _require_shape(work, rows, some, len(items))
@@ -84,7 +84,7 @@ def _prepared(
     """Yield images in their order, read and prepared by threads that are at most two batches ahead."""
 
     def prepare(item: Item) -> Prepared:
-        return _prepare(item, encoder, pixels)
+        return prepare_image(item, encoder, pixels)
 
     waiting: deque[Future[Prepared]] = deque()
     pool = ThreadPoolExecutor(workers, thread_name_prefix="in2r-image")
@@ -99,7 +99,8 @@ def _prepared(
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _prepare(item: Item, encoder: ImageEncoder, pixels: int) -> Prepared:
+def prepare_image(item: Item, encoder: ImageEncoder, pixels: int) -> Prepared:
+    """Look at an image and make the encoder's input of it; open `pixel_limit` around all calls."""
     picture = look_at(item, pixels)
     image, verdict = picture.image, picture.verdict
     if image is None:
@@ -112,8 +113,16 @@ def _prepare(item: Item, encoder: ImageEncoder, pixels: int) -> Prepared:
         return Prepared(verdict.changed(REFUSED, f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"))
 
 
-def _encode(some: Sequence[Prepared], encoder: ImageEncoder, regions: Regions) -> tuple[NDArray[Any], str] | None:
-    """Return the rows (n, ...) float16 of the readable images and how they are pooled, or None where there is none."""
+def encode_prepared(
+    some: Sequence[Prepared], encoder: ImageEncoder, regions: Regions
+) -> tuple[NDArray[Any], str] | None:
+    """Return the rows (n, regions, d), or (n, d) of one region, and how they are pooled.
+
+    The rows are float16, of the readable images; None where there is none.
+
+    Raises:
+        InputError: the encoder fails on every image, or returns what is no feature.
+    """
     values = [one.values for one in some if one.values is not None]
     if not values:
         _refuse_useless(some)

@@ -1,5 +1,7 @@
 """The use of a model: images and captions in, similarities or unit-norm vectors out."""
 
+import hashlib
+import json
 import logging
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -11,6 +13,7 @@ from torch import Tensor
 
 from in2r.data.features import UNUSABLE, Features, require_whole, unusable
 from in2r.data.text.vocabulary import PackedTokens, Vocabulary
+from in2r.encoders.weights import weights_hash
 from in2r.errors import InputError
 from in2r.models.base import Backbone
 from in2r.models.blocks import logit_blocks, mean_score
@@ -63,6 +66,19 @@ class RetrievalModel:
     def dim(self) -> int:
         """Length of a vector: D of one network, 2 D of the ensemble."""
         return sum(encoder.dim for encoder in self._encoders)
+
+    @property
+    def reads(self) -> str:
+        """What captions are given as: "words" (texts) or "vectors"."""
+        return self._inputs.text
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 (hexadecimal) of all that decides a vector: weights, settings, vocabulary; not of the place."""
+        words = None if self._vocabulary is None else self._vocabulary.hash
+        settings = {key: self.info.get(key) for key in ("model", "inputs")}
+        decides = [[weights_hash(encoder) for encoder in self._encoders], settings, words]
+        return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
 
     def score(self, features: Any, captions: Any, lengths: Any = None) -> Vectors:
         """Return the similarities S (n, m) float32 of all images × captions, the mean of the networks'.

@@ -1,0 +1,209 @@
+"""An index of images or captions, opened for searches."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from in2r.errors import InputError, near
+from in2r.models.retrieval import RetrievalModel
+from in2r.search.approximate import FOUND, Approximate
+from in2r.search.build import load_model
+from in2r.search.nearest import Rows, best_first, exact_scores, nearest_candidates
+from in2r.search.queries import Queries, image_queries, text_queries, vector_queries
+from in2r.search.rerank import RERANKED, Reranker
+from in2r.search.store import IndexConfig, Items, open_vectors, read_config, require_same_data
+
+
+@dataclass(frozen=True)
+class Hit:
+    """An item that was found.
+
+    Attributes:
+        id: of the image, or the row of the caption.
+        score: its similarity with the query: a cosine, or of an interaction model a score in (0, 1).
+        columns: what the user's table says of it: name → its different values.
+    """
+
+    id: str
+    score: float
+    columns: dict[str, list[str]]
+
+
+@dataclass(frozen=True)
+class Results:
+    """What was found.
+
+    Attributes:
+        hits: for each query the best first; of equal scores the id that comes first as text.
+        how: which items were compared, and whether anything was approximated.
+    """
+
+    hits: list[list[Hit]]
+    how: str
+
+
+class Index:
+    """Images or captions by their vectors; made by `in2r index`, opened by `Index.open`.
+
+    The model is loaded at the first text or image; vectors and items stay on the disk. A result depends on the query's
+    vector alone, not on k, on other vectors or on the number of threads: a smaller k gives the beginning of the
+    same list.
+
+    Attributes:
+        config: what config.json says.
+        vectors: (N, D) float16 or float32, memory-mapped; row i is item i.
+    """
+
+    def __init__(
+        self, path: Path, config: IndexConfig, model: str | os.PathLike[str] | None, encoder: str | None, device: str
+    ) -> None:
+        self._path, self._place, self._encoder, self._device = path, model, encoder, device
+        self.config = config
+        self.vectors: NDArray[Any] = open_vectors(path, config)
+        self._items = Items(path, config)
+        self._approximate = None if config.kind == "exact" else Approximate(config.kind, path / config.name("faiss"))
+        self._loaded: tuple[RetrievalModel, Reranker] | None = None
+
+    @classmethod
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        model: str | os.PathLike[str] | None = None,
+        encoder: str | None = None,
+        device: str = "auto",
+    ) -> "Index":
+        """Open an index.
+
+        Args:
+            path: its folder.
+            model: where the model is now, if not where it was; it must be the same.
+            encoder: `KIND:NAME`, where the encoder of texts or images is now, if not where it was; likewise.
+            device: where models compute.
+
+        Raises:
+            InputError: no index, a file that is gone or differs, data that have changed since.
+        """
+        folder = Path(path)
+        config = read_config(folder)
+        require_same_data(config)
+        return cls(folder, config, model, encoder, device)
+
+    def __len__(self) -> int:
+        """Return the number of items."""
+        return self.config.count
+
+    def __iter__(self) -> Iterator[tuple[str, dict[str, list[str]]]]:
+        """Yield (id, columns) of all items, in the order of `vectors`."""
+        for item in self._items:
+            yield item["id"], item["columns"]
+
+    def search(self, queries: Sequence[str] | Any, k: int = 10, where: Mapping[str, str] | None = None) -> Results:
+        """Return the k items that are most similar to each query.
+
+        Args:
+            queries: a list of n texts; or (n, D) vectors of unit norm, as the index's model makes them.
+            k: from 1; fewer are found where there are fewer. At most 256 of an hnsw or ivf index, 100 of an interaction
+                model.
+            where: name of a column → value; of the items that have all of them; an image has those of all its rows.
+
+        Raises:
+            InputError: a query that cannot be used, no such column, k out of range, the model or the encoder is not
+                there or is another one.
+        """
+        if isinstance(queries, str):
+            raise InputError("queries: one text; expected a list of texts, such as [text]")
+        if len(queries) and all(isinstance(query, str) for query in queries):
+            return self._search(text_queries(list(queries), self.model, self.config, self._encoder), k, where)
+        return self._search(vector_queries(queries, self.config), k, where)
+
+    def search_images(
+        self, files: Sequence[str | os.PathLike[str]], k: int = 10, where: Mapping[str, str] | None = None
+    ) -> Results:
+        """Return the k items that are most similar to each image file; otherwise as `search`.
+
+        Raises:
+            InputError: as `search`; a file that is no image.
+        """
+        if isinstance(files, str) or not files:
+            raise InputError("files: expected a list of at least one image file")
+        return self._search(image_queries([*map(Path, files)], self.model, self.config, self._encoder), k, where)
+
+    @property
+    def model(self) -> RetrievalModel:
+        """The model that made the vectors, loaded when it is first used.
+
+        Raises:
+            InputError: it is not there, or is another one.
+        """
+        return self._load()[0]
+
+    def _load(self) -> tuple[RetrievalModel, Reranker]:
+        if self._loaded is None:
+            place = None if self._place is None else Path(self._place)
+            model = load_model(self._path, self.config, place, self._device)
+            self._loaded = model, Reranker(model, self.config)
+        return self._loaded
+
+    def _search(self, queries: Queries, k: int, where: Mapping[str, str] | None) -> Results:
+        rows = None if not where else self._matching(where)
+        again = (
+            self.config.interacts and (queries.texts if self.config.side == "images" else queries.features) is not None
+        )
+        guided = self._approximate if rows is None else None
+        most = min([len(self), *[FOUND] * (guided is not None), *[RERANKED] * again])
+        if k < 1 or (k > most and most < len(self)):
+            raise InputError(f"k is {k}; expected 1 to {most}{self._why(most, again)}")
+        first = RERANKED if again else k
+        if guided is None:
+            candidates: Iterator[Rows] = nearest_candidates(self.vectors, queries.vectors, first, rows)
+        else:
+            candidates = map(guided.candidates, queries.vectors)
+        found = [self._hits(queries, number, chosen, k, again) for number, chosen in enumerate(candidates)]
+        return Results(found, self._how(rows, guided is not None, again))
+
+    def _hits(self, queries: Queries, number: int, candidates: Rows, k: int, again: bool) -> list[Hit]:
+        """Order the candidates of one query, and return the best."""
+        items = dict(zip(candidates.tolist(), self._items.read(candidates), strict=True))
+        scores: NDArray[Any] = exact_scores(self.vectors, queries.vectors[number], candidates)
+        ids = [item["id"] for item in items.values()]
+        best = best_first(candidates, scores, ids, RERANKED if again else k)
+        if again and best:
+            rows = np.sort(np.array([row for row, _, _ in best], np.int64))
+            chosen = [items[row] for row in rows.tolist()]
+            scores = self._load()[1].scores(queries, number, chosen)
+            best = best_first(rows, scores, [item["id"] for item in chosen], k)
+        return [Hit(name, score, items[row]["columns"]) for row, score, name in best]
+
+    def _matching(self, where: Mapping[str, str]) -> Rows:
+        """Return the rows of the items whose columns have the values."""
+        for name in where:
+            if name not in self.config.columns:
+                known = ", ".join(self.config.columns) or "none"
+                raise InputError(f"no column {name!r}; the index has {known}{near(name, self.config.columns)}")
+        wanted = where.items()
+        found = [
+            row
+            for row, item in enumerate(self._items)
+            if all(value in item["columns"].get(name, ()) for name, value in wanted)
+        ]
+        return np.array(found, np.int64)
+
+    def _why(self, most: int, again: bool) -> str:
+        if again and most == RERANKED:
+            return f": {RERANKED} candidates are scored again"
+        return f": a search of an {self.config.kind} index finds {FOUND}" if most == FOUND else ""
+
+    def _how(self, rows: Rows | None, guided: bool, again: bool) -> str:
+        searched = f"{len(self):,} {self.config.side}"
+        if rows is not None:
+            searched = f"the {len(rows):,} of {searched} that match"
+        how = f"approximate ({self.config.kind}) among {searched}" if guided else f"exact among {searched}"
+        if again:
+            return f"global vectors: {how}; the best {RERANKED} scored again by words and regions"
+        return f"global vectors: {how}" if self.config.interacts else how
