@@ -190,7 +190,7 @@ def test_configuration_keys_exist(page: Path) -> None:
     sections = "|".join(section.name for section in fields(RunConfig))
     written = [re.fullmatch(rf"((?:{sections})\.[a-z_0-9]+)(=.*)?", code) for code in inline_code(page)]
     names = {found[1] for found in written if found}
-    files = {name for name in names if name.endswith((".py", ".json"))}
+    files = {name for name in names if name.endswith((".py", ".json", ".safetensors"))}
     assert sorted(name for name in names - files if not is_known(name)) == []
 
 
