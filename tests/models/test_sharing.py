@@ -18,6 +18,7 @@ from in2r.errors import InputError
 from in2r.files import read_json, write_json
 from in2r.models.build import Inputs, ModelConfig, build_backbone
 from in2r.models.folder import save_model
+from in2r.models.hub import is_hub_id
 from in2r.models.retrieval import RetrievalModel
 
 pytest.importorskip("huggingface_hub", reason="huggingface_hub is not installed: pip install 'in2r[hub]'")
@@ -122,6 +123,15 @@ def test_a_pushed_model_comes_back(run: Path, server: Hub, capsys: pytest.Captur
     capsys.readouterr()
     exec(example, {})
     assert capsys.readouterr().out == "(2, 2)\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "hub_id"),
+    [("me/mine", True), ("my-team/f30k.v2_1", True), ("./me/mine", False), ("/me/mine", False), ("me/mine/model", False),
+     ("mine", False), ("../mine", False), ("me/", False), ("a b/c", False), ("~/mine", False), ("me/mine\n", False)],
+)  # fmt: skip
+def test_owner_and_name_are_told_from_paths(name: str, hub_id: bool) -> None:
+    assert is_hub_id(name) is hub_id
 
 
 def test_only_what_a_model_needs_is_fetched(run: Path, server: Hub) -> None:

@@ -126,7 +126,6 @@ def gpo(graph: Graph, values: str, mask: str, pool: GPO) -> str:
     score = graph.add("Div", _by_item(graph, _squeezed(graph, score, 2)), graph.weight(np.float32(pool.temperature)))
     within = graph.add("Less", _range(graph, places), count)
     weights = graph.add("Softmax", _where_flat(graph, within, score, LOWEST), axis=-1)
-    weights = _where_flat(graph, within, weights, 0.0)  # an empty set pools to zero
     ordered, _ = graph.add_several("TopK", 2, _where(graph, mask, values, LOWEST), places, axis=1)
     weights = graph.add("Unsqueeze", weights, graph.weight(np.array([1])))
     return _squeezed(graph, graph.add("MatMul", weights, ordered), 1)
