@@ -29,6 +29,7 @@ from in2r.audit.evidence import EvidenceBase, Vectors, given_pairs
 from in2r.audit.judge import Judgement, judge
 from in2r.audit.pairs import AuditPairs, fit_words, read_pairs
 from in2r.audit.settings import AuditConfig
+from in2r.audit.verdicts import look_alikes_that_fit
 from in2r.data.noise import make_index
 from in2r.encoders.transformers_models import load
 from in2r.evidence.vectors import centred
@@ -131,6 +132,7 @@ def measure(data: Vectors, right: NDArray[np.bool_]) -> dict[str, Any]:
     kinds = {name: found.evidence[:, column] for column, name in enumerate(base.names)}
     seen, maps = base.look(given_pairs(data)), base.fit(torch.ones(len(right)))
     kinds |= {"linear maps, one pass": base.similarity(maps, seen.asked), "LEMoN": base.lemon(seen, maps)}
+    kinds["look-alikes"] = -look_alikes_that_fit(base, found.maps)
     return {**figures(found, right), "auroc": aurocs(found, kinds, right), "cpu_seconds": round(seconds, 1)}
 
 

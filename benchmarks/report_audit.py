@@ -20,6 +20,7 @@ KINDS = {
     "image neighbours": "image neighbours",
     "text neighbours": "text neighbours",
     "other captions": "other captions",
+    "look-alikes": "look-alikes do not fit",
 }
 """Kind of evidence in the results file → what the table calls it."""
 WORTH = {

@@ -103,11 +103,48 @@ class SgrNetwork(Network):
         whole = attended(sim.v_global_w, regions) - attended(sim.t_global_w, words[None])
         nodes = [sim.sim_tranglo_w(whole.square())[:, None], sim.sim_tranloc_w((context - words).square())]
         state = torch.cat([normalize(node, dim=-1) for node in nodes], 1)
-        for step in sim.SGR_module:
+        column: Tensor = sim.sim_eval_w(self.reasoned(state)).sigmoid().squeeze(1)
+        return column
+
+    def reasoned(self, state: Tensor) -> Tensor:
+        for step in self.sim_enc.SGR_module:
             edges = (step.graph_query_w(state) @ step.graph_key_w(state).transpose(1, 2)).softmax(-1)
             state = step.sim_graph_w(edges @ state).relu()
-        column: Tensor = sim.sim_eval_w(state[:, 0]).sigmoid().squeeze(1)
-        return column
+        return state[:, 0]
+
+
+class SafNetwork(SgrNetwork):
+    """SAF as in SGRAF."""
+
+    def __init__(self, words: int) -> None:
+        super().__init__(words)
+        del self.sim_enc.SGR_module
+        self.sim_enc.SAF_module = nn.Module()
+        self.sim_enc.SAF_module.attn_sim_w, bn = nn.Linear(SIM_DIM, 1), nn.BatchNorm1d(1)
+        bn.running_mean, bn.running_var = torch.tensor([0.3]), torch.tensor([1.7])
+        self.sim_enc.SAF_module.bn = bn
+
+    def reasoned(self, state: Tensor) -> Tensor:
+        saf = self.sim_enc.SAF_module
+        gate = saf.bn(saf.attn_sim_w(state).transpose(1, 2)).sigmoid()
+        return normalize((gate / gate.sum(-1, keepdim=True) @ state).squeeze(1), dim=-1)
+
+
+class ScanNetwork(Network):
+    """SCAN t2i, LogSumExp (Lee et al., ECCV 2018)."""
+
+    def __init__(self, words: int) -> None:
+        super().__init__()
+        self.img_enc, self.txt_enc = nn.Module(), Words(words, "rnn", both_ways=True)
+        self.img_enc.fc = nn.Linear(IMAGE_DIM, DIM)
+
+    def column(self, images: Tensor, ids: Tensor) -> Tensor:
+        regions = normalize(self.img_enc.fc(images), dim=-1)  # type: ignore[operator]
+        words = normalize(self.txt_enc.states(ids), dim=-1)
+        seen = normalize(leaky_relu(regions @ words.T, 0.1), dim=2)
+        context = (9 * seen).softmax(1).transpose(1, 2) @ regions
+        fits = (normalize(context, dim=-1) * words).sum(-1)
+        return (6 * fits).logsumexp(1) / 6
 
 
 def gpo() -> nn.Module:

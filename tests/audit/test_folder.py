@@ -53,7 +53,11 @@ def test_what_is_not_known_is_an_empty_field(audit, tmp_path):
     )
     assert rows[2]["other_captions"] == ""  # its image has no other caption with words
     assert rows[9]["verdict"] in ("duplicate", "suspect", "mismatch")
-    for name, values in (("score", audit.verdicts.score), ("fits_other_images", audit.verdicts.strangers)):
+    for name, values in (
+        ("score", audit.verdicts.score),
+        ("fits_other_images", audit.verdicts.strangers),
+        ("fits_look_alikes", audit.verdicts.look_alikes),
+    ):
         known = np.delete(values, 3)
         assert [float(row[name]) for row in rows if row[name]] == pytest.approx(known.tolist(), rel=1e-5)
     summary = json.loads((tmp_path / "summary.json").read_text())

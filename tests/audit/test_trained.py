@@ -113,6 +113,7 @@ def test_runs_that_exist_are_asked(audited, tmp_path):
         (["--run", "{audit}/train/half_0", "--noise", "x.npy"], "--train or --run, and --noise: give one"),
         (["--train", "sce", "data.path=other"], "--train data.path=other: the runs are trained on the audited pairs"),
         (["--train", "sce", "model.backbone=sgr", "train.region_drop=0"], "compares words with regions"),
+        (["--train", "sce", "model.backbone=scan"], "model.backbone=scan compares words with regions"),
         (["--train", "--against", "{audit}"], "--train or --run, and --against: give one"),
     ],
 )

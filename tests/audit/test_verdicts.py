@@ -9,7 +9,17 @@ from in2r.audit.evidence import NAMES, EvidenceBase, Vectors
 from in2r.audit.judge import Judgement
 from in2r.audit.pairs import EMPTY, AuditPairs
 from in2r.audit.settings import AuditConfig
-from in2r.audit.verdicts import KEPT, STRANGERS, VERDICTS, counts, decide, strangers_that_fit
+from in2r.audit.verdicts import (
+    KEPT,
+    LOOK_ALIKES,
+    STRANGERS,
+    VERDICTS,
+    counts,
+    decide,
+    look_alikes_that_fit,
+    strangers_that_fit,
+)
+from in2r.metrics import auroc
 from in2r.seeds import torch_generator
 
 SCORES = [0.05, 0.3, 0.9, 0.95, 0.6, 0.02, 0.99, 0.3]
@@ -128,3 +138,35 @@ def test_strangers_equal_plain_loops(monkeypatch):
         alike = [float(u @ v[other]) for other in range(4)]
         fits = [alike[other] > alike[image] - 1e-6 for other in drawn]  # its own image fits as well as itself
         assert found[pair] == pytest.approx(sum(fits) / STRANGERS)
+
+
+def test_look_alikes_that_fit_equals_a_plain_loop():
+    images = torch.randn(30, 5, generator=torch.Generator().manual_seed(2))
+    texts = torch.randn(60, 4, generator=torch.Generator().manual_seed(3))
+    owner = torch.arange(30).repeat_interleave(2)
+    base = EvidenceBase(Vectors(images, texts, owner, torch.arange(30)), AuditConfig(folds=3))
+    maps = base.fit(torch.ones(60))
+    found = look_alikes_that_fit(base, maps)
+    centred = torch.nn.functional.normalize(images - images.mean(0), dim=1)
+    for pair in range(0, 60, 7):
+        image = int(owner[pair])
+        of_fold = maps[int(base.fold_of_image[image])]
+        v, u = of_fold.embed_images(images), of_fold.embed_texts(texts)
+        alike = (centred[owner] @ centred[image]).masked_fill(owner == image, -torch.inf)
+        near = alike.topk(LOOK_ALIKES).indices
+        own = v[image] @ u[pair]
+        shares = [(v[owner[near]] @ u[pair] >= own).float().mean(), (u[near] @ v[image] >= own).float().mean()]
+        assert float(found[pair]) == pytest.approx(float(sum(shares)) / 2, abs=1e-6)
+
+
+def test_captions_that_look_alikes_have_exchanged_are_told_by_it():
+    """Images in close pairs; in a quarter of these, both captions are exchanged."""
+    draws = torch.Generator().manual_seed(4)
+    centres = torch.randn(200, 12, generator=draws).repeat_interleave(2, dim=0)
+    images = centres + 0.3 * torch.randn(400, 12, generator=draws)
+    texts = images + 0.05 * torch.randn(400, 12, generator=draws)
+    moved = torch.arange(400)
+    moved[:100] = torch.arange(100).view(-1, 2).flip(1).flatten()
+    base = EvidenceBase(Vectors(images, texts[moved], torch.arange(400), torch.arange(400)), AuditConfig())
+    found = look_alikes_that_fit(base, base.fit(torch.ones(400)))
+    assert auroc(-found.numpy(), (moved == torch.arange(400)).numpy()) > 0.9

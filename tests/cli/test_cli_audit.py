@@ -113,7 +113,7 @@ def test_every_row_of_the_table_has_its_scores_and_own_columns(audited: Audited)
     rows, made = audited.rows, audited.made
     assert list(rows[0]) == [
         "row", "Bild", "Text", "score", "verdict", "decision", "percentile", *COMPONENTS, "fits_other_images",
-        "reason", "your_score", "shop",
+        "fits_look_alikes", "reason", "your_score", "shop",
     ]  # fmt: skip
     assert [row["row"] for row in rows] == [str(row) for row in range(300)]
     assert [row["Bild"] for row in rows] == made["images"]
@@ -126,7 +126,7 @@ def test_every_row_of_the_table_has_its_scores_and_own_columns(audited: Audited)
         EMPTY_ROW: "empty caption",
         TORN_ROW: "truncated",
     }
-    judged = ("score", "percentile", *COMPONENTS[:3], "fits_other_images")
+    judged = ("score", "percentile", *COMPONENTS[:3], "fits_other_images", "fits_look_alikes")
     for number, row in enumerate(rows):
         values = [row[name] for name in judged]
         if number in (EMPTY_ROW, TORN_ROW):
@@ -145,7 +145,7 @@ def test_the_parquet_file_holds_the_same_as_the_csv(audited: Audited) -> None:
     assert list(table) == list(rows[0])
     for name, values in table.items():
         texts = [row[name] for row in rows]
-        if name in ("score", "percentile", *COMPONENTS, "fits_other_images"):
+        if name in ("score", "percentile", *COMPONENTS, "fits_other_images", "fits_look_alikes"):
             assert [value is None for value in values] == [text == "" for text in texts]
             assert [v for v in values if v is not None] == pytest.approx([float(t) for t in texts if t], rel=1e-5)
         else:

@@ -8,6 +8,8 @@ from in2r.errors import InputError
 from in2r.models.base import Backbone
 from in2r.models.build import Inputs, ModelConfig, build_backbone
 from in2r.models.dual import DualEncoder
+from in2r.models.saf import Saf
+from in2r.models.scan import Scan
 from in2r.models.sgr import Sgr
 from in2r.runs.settings import load_config
 
@@ -37,11 +39,13 @@ def test_gpo_draws_the_weights_it_always_drew() -> None:
     )
 
 
-@pytest.mark.parametrize("backbone", ["gpo", "vsepp", "sgr"])
+@pytest.mark.parametrize("backbone", ["gpo", "vsepp", "sgr", "saf", "scan"])
 def test_every_backbone_encodes_and_scores(backbone: str) -> None:
     model = build(backbone=backbone)
-    assert isinstance(model, Sgr if backbone == "sgr" else DualEncoder)
-    assert model.bounded == model.interacts == (backbone == "sgr")
+    assert isinstance(model, {"sgr": Sgr, "saf": Saf, "scan": Scan}.get(backbone, DualEncoder))
+    assert model.interacts == (backbone in ("sgr", "saf", "scan"))
+    assert model.bounded == (backbone in ("sgr", "saf"))
+    assert model.embeds == (backbone != "scan")
     images = model.eval().encode_images(torch.randn(3, 4, 6, generator=torch.Generator().manual_seed(0)))
     texts = model.encode_texts(torch.arange(4, 16).view(2, 6))
     score = model.score(images, texts)
@@ -57,8 +61,15 @@ def test_keys_reach_the_backbone() -> None:
     assert (model.similarity_dim, len(model.steps), model.smoothing) == (3, 2, 4.0)
     assert (model.image.regions, model.image.attention.dropout.p, model.text.attention.dropout.p) == (4, 0.1, 0.1)
     assert (model.image.dropout.p, model.text.dropout.p) == (0.3, 0.3)
+    saf = build(backbone="saf", sgr_dim=3, attention_smoothing=4.0, attention_dropout=0.1)
+    assert isinstance(saf, Saf)
+    assert (saf.similarity_dim, saf.smoothing, saf.image.attention.dropout.p) == (3, 4.0, 0.1)
+    scan = build(backbone="scan", scan_direction="i2t", scan_pooling="mean", scan_lse=5.0, attention_smoothing=4.0)
+    assert isinstance(scan, Scan)
+    assert (scan.direction, scan.pooling, scan.lse, scan.smoothing) == ("i2t", "mean", 5.0, 4.0)
+    assert scan.image.attention is scan.text.attention is None
     matrix = torch.ones(20, 5)
-    for backbone in ("gpo", "vsepp", "sgr"):
+    for backbone in ("gpo", "vsepp", "sgr", "saf", "scan"):
         assert torch.equal(build(backbone=backbone, matrix=matrix).get_parameter("text.embed.weight"), matrix)
         with pytest.raises(InputError, match="word vectors: expected words × dim = 20×5, found 19×5"):
             build(backbone=backbone, matrix=torch.ones(19, 5))
@@ -78,19 +89,23 @@ def test_keys_reach_the_backbone() -> None:
         (Inputs(6, "words", 20, regions=1), {}, "needs several regions per image, found 1 region;"),
     ],
 )
-def test_what_sgr_cannot_use_is_refused_in_one_line(inputs: Inputs, keys: dict[str, object], said: str) -> None:
-    with pytest.raises(InputError, match=said) as error:
-        build(inputs, backbone="sgr", **keys)
+@pytest.mark.parametrize("backbone", ["sgr", "saf", "scan"])
+def test_what_an_interaction_backbone_cannot_use_is_refused_in_one_line(
+    backbone: str, inputs: Inputs, keys: dict[str, object], said: str
+) -> None:
+    with pytest.raises(InputError, match=f"^model.backbone={backbone} .*{said}") as error:
+        build(inputs, backbone=backbone, **keys)
     assert "\n" not in str(error.value)
 
 
-def test_settings_refuse_what_contradicts_sgr() -> None:
-    sgr = {"backbone": "sgr"}
-    with pytest.raises(InputError, match=r"`train\.region_drop` \(0\.2\) must be 0 for model\.backbone=sgr"):
+@pytest.mark.parametrize("backbone", ["sgr", "saf"])
+def test_settings_refuse_what_contradicts_sgr(backbone: str) -> None:
+    sgr = {"backbone": backbone}
+    with pytest.raises(InputError, match=rf"`train\.region_drop` \(0\.2\) must be 0 for model\.backbone={backbone}"):
         load_config(None, model=sgr)
-    with pytest.raises(InputError, match=r"configuration: model\.backbone=sgr .* contradicts model\.image=linear"):
+    with pytest.raises(InputError, match=rf"model\.backbone={backbone} .* contradicts model\.image=linear"):
         load_config(None, model={**sgr, "image": "linear"})
-    assert load_config(None, model=sgr, train={"region_drop": 0}).model.backbone == "sgr"
+    assert load_config(None, model=sgr, train={"region_drop": 0}).model.backbone == backbone
 
 
 # --- VSE++

@@ -113,10 +113,11 @@ def test_a_description_of_little_gives_a_short_card() -> None:
     [
         (Inputs(8, "words", len(WORDS), 3), "gpo"),
         (Inputs(8, "words", len(WORDS), 3), "sgr"),
+        (Inputs(8, "words", len(WORDS)), "scan"),
         (Inputs(8, "vectors", 6, 1), "gpo"),
         (Inputs(8, "vectors", 6), "gpo"),
     ],
-    ids=["words", "sgr", "flat", "vectors"],
+    ids=["words", "sgr", "scan", "flat", "vectors"],
 )
 def test_the_example_of_the_card_runs(
     inputs: Inputs, backbone: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

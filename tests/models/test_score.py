@@ -19,7 +19,11 @@ CAPTIONS = ["a dog", "", "two cats sit on the old mat", "🙂", "the man reads",
 IMAGES = np.random.default_rng(0).standard_normal((8, 4, 6)).astype(np.float32)
 LENGTHS = np.array([4, 1, 2, 4, 3, 4, 4, 2])
 
-every_backbone = pytest.mark.parametrize("keys", [{}, {"backbone": "vsepp"}, {"backbone": "sgr", "sgr_dim": 5}])
+every_backbone = pytest.mark.parametrize(
+    "keys",
+    [{}, {"backbone": "vsepp"}, {"backbone": "sgr", "sgr_dim": 5}, {"backbone": "saf"}, {"backbone": "scan"}],
+    ids=["gpo", "vsepp", "sgr", "saf", "scan"],
+)
 
 
 def saved(folder: Path, keys: dict[str, object]) -> dict[str, Backbone]:
@@ -96,6 +100,13 @@ def test_vectors_of_an_interaction_backbone_must_be_asked_for(tmp_path: Path) ->
         expected = networks["A"].encode_images(torch.from_numpy(IMAGES)).vector
     np.testing.assert_allclose(model.encode_images(IMAGES, coarse=True), expected, atol=1e-6)
     assert model.encode_captions(CAPTIONS, coarse=True).shape == (len(CAPTIONS), 8)
+
+
+def test_scan_has_no_vectors_even_where_they_are_asked_for(tmp_path: Path) -> None:
+    saved(tmp_path / "m", {"backbone": "scan"})
+    for coarse in (False, True):
+        with pytest.raises(InputError, match=r"has learnt no vector of an item; use score\(images, captions\)$"):
+            load(tmp_path / "m").encode_images(IMAGES, coarse=coarse)
 
 
 @every_backbone

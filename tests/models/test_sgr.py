@@ -12,10 +12,22 @@ from in2r.layers.norms import RegionNorm, RowNorm, per_batch
 from in2r.models.base import Items
 from in2r.models.parts import RegionParts, WordParts
 from in2r.models.sgr import Sgr
-
-INPUT, WORD, D, S, R, VOCABULARY = 7, 6, 8, 5, 4, 30
-LENGTHS = [5, 2, 7, 1, 3, 7]
-REGION_COUNTS = [4, 3, 1, 4, 2]
+from pair_loops import (
+    INPUT,
+    LENGTHS,
+    VOCABULARY,
+    WORD,
+    D,
+    R,
+    S,
+    batch,
+    linear,
+    oracle_images,
+    oracle_nodes,
+    oracle_texts,
+    unit,
+    unlike_initial,
+)
 
 
 def make(seed: int = 0, dropout: float = 0.0) -> Sgr:
@@ -23,91 +35,14 @@ def make(seed: int = 0, dropout: float = 0.0) -> Sgr:
         torch.manual_seed(seed)
         image = RegionParts(INPUT, D, R, input_dropout=dropout, dropout=dropout)
         model = Sgr(image, WordParts(VOCABULARY, WORD, D, dropout, dropout), similarity_dim=S, steps=3)
-        with torch.no_grad():
-            for name, values in (*model.named_parameters(), *model.named_buffers()):
-                if "norm" in name and values.is_floating_point():  # statistics and affines unlike the initial ones
-                    values.uniform_(0.5, 1.5)
-                elif "bias" in name:
-                    values.uniform_(-0.5, 0.5)
+        unlike_initial(model)
     return model.double()
-
-
-def batch(seed: int = 1) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
-    generator = torch.Generator().manual_seed(seed)
-    values = torch.randn(len(REGION_COUNTS), R, INPUT, generator=generator, dtype=torch.float64)
-    region_mask = torch.arange(R) < torch.tensor(REGION_COUNTS)[:, None]
-    ids = torch.randint(4, VOCABULARY, (len(LENGTHS), max(LENGTHS)), generator=generator)
-    word_mask = torch.arange(max(LENGTHS)) < torch.tensor(LENGTHS)[:, None]
-    return (values, region_mask), (ids * word_mask, word_mask)
-
-
-def unit(x: Tensor) -> Tensor:
-    return x / x.norm().clamp(min=1e-9)
-
-
-def linear(layer: nn.Linear, x: Tensor) -> Tensor:
-    return layer.weight @ x + layer.bias
-
-
-def oracle_norm(norm: nn.BatchNorm1d, entries: list[Tensor], channel: int, training: bool) -> list[Tensor]:
-    """Normalise what one channel holds in a batch."""
-    everything = torch.cat([entry.reshape(-1) for entry in entries])
-    mean, var = norm.running_mean[channel], norm.running_var[channel]
-    if training:
-        mean = everything.mean()
-        var = ((everything - mean) ** 2).mean()
-    return [(x - mean) / (var + norm.eps).sqrt() * norm.weight[channel] + norm.bias[channel] for x in entries]
-
-
-def oracle_attention(module: nn.Module, sets: list[list[Tensor]], training: bool) -> list[Tensor]:
-    """Return the global vector of each set of unit vectors."""
-    part = [[linear(module.part, x) for x in one] for one in sets]
-    whole = [linear(module.whole, sum(one) / len(one)) for one in sets]
-    if module.part_norm is not None:
-        for r in range(R):
-            having = [i for i, one in enumerate(sets) if len(one) > r]
-            for i, x in zip(
-                having, oracle_norm(module.part_norm, [part[i][r] for i in having], r, training), strict=True
-            ):
-                part[i][r] = x
-        columns = [oracle_norm(module.whole_norm, [w[d] for w in whole], d, training) for d in range(D)]
-        whole = [torch.stack([column[i] for column in columns]) for i in range(len(sets))]
-    vectors = []
-    for one, a, b in zip(sets, part, whole, strict=True):
-        score = torch.stack([linear(module.weight, x.tanh() * b.tanh())[0] for x in a])
-        weights = score.exp() / score.exp().sum()
-        vectors.append(unit(sum(weight * x for weight, x in zip(weights, one, strict=True))))
-    return vectors
-
-
-def oracle_images(model: Sgr, values: Tensor, mask: Tensor, training: bool) -> list[tuple[list[Tensor], Tensor]]:
-    sets = [[unit(linear(model.image.fc, x)) for x in rows[real]] for rows, real in zip(values, mask, strict=True)]
-    return list(zip(sets, oracle_attention(model.image.attention, sets, training), strict=True))
-
-
-def oracle_texts(model: Sgr, captions: list[Tensor]) -> list[tuple[list[Tensor], Tensor]]:
-    sets = []
-    for ids in captions:
-        states = model.text.cap_rnn(model.text.embed(ids)[None])[0][0]
-        sets.append([unit((state[:D] + state[D:]) / 2) for state in states])
-    return list(zip(sets, oracle_attention(model.text.attention, sets, False), strict=True))
 
 
 def oracle_logit(
     model: Sgr, image: tuple[list[Tensor], Tensor], text: tuple[list[Tensor], Tensor], offset: float = 0.0
 ) -> Tensor:
-    (regions, g), (words, t) = image, text
-    rows = []
-    for v in regions:
-        cosines = torch.stack([v @ w for w in words])
-        rows.append(unit(torch.where(cosines > 0, cosines, 0.1 * cosines)))
-    nodes = [unit(linear(model.whole, (g - t) ** 2 + offset))]
-    for place, w in enumerate(words):
-        scores = torch.stack([9.0 * row[place] for row in rows])
-        weights = scores.exp() / scores.exp().sum()
-        context = unit(sum(weight * v for weight, v in zip(weights, regions, strict=True)))
-        nodes.append(unit(linear(model.local, (context - w) ** 2 + offset)))
-    return oracle_graph(model, nodes)
+    return oracle_graph(model, oracle_nodes(model, image, text, offset))
 
 
 def oracle_graph(model: Sgr, nodes: list[Tensor]) -> Tensor:

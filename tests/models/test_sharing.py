@@ -127,8 +127,8 @@ def test_a_pushed_model_comes_back(run: Path, server: Hub, capsys: pytest.Captur
 
 @pytest.mark.parametrize(
     ("name", "hub_id"),
-    [("me/mine", True), ("my-team/f30k.v2_1", True), ("./me/mine", False), ("/me/mine", False), ("me/mine/model", False),
-     ("mine", False), ("../mine", False), ("me/", False), ("a b/c", False), ("~/mine", False), ("me/mine\n", False)],
+    [("me/mine", True), ("my-team/f30k.v2_1", True), ("./me/mine", False), ("/me/mine", False),
+     ("me/mine/model", False), ("mine", False), ("../mine", False), ("me/", False), ("a b/c", False), ("~/mine", False), ("me/mine\n", False)],
 )  # fmt: skip
 def test_owner_and_name_are_told_from_paths(name: str, hub_id: bool) -> None:
     assert is_hub_id(name) is hub_id

@@ -140,6 +140,13 @@ def test_too_few_pairs_are_refused(root: Path) -> None:
         sample_embeddings(root / "one", "test")
 
 
+def test_a_run_of_scan_has_no_embeddings(tmp_path: Path) -> None:
+    data = tiny_run.make_data(tmp_path / "data")
+    run = tiny_run.train(tmp_path / "run", data, "sce", "model.backbone=scan", "train.epochs=1", words=True)
+    with pytest.raises(InputError, match=r"run: model\.backbone=scan learns no vector of an item$"):
+        sample_embeddings(run.path)
+
+
 def test_panels_name_the_run_and_its_figures(root: Path) -> None:
     samples = [sample_embeddings(root / name) for name in ("one", "two")]
     figure = Figure(layout="constrained")

@@ -19,7 +19,7 @@ from in2r.data.text.vocabulary import Vocabulary
 from in2r.files import write_json
 from in2r.metrics import ranks_from_similarity, recalls_from_ranks
 from in2r.models.released import read_released
-from released_networks import GpoNetwork, Network, SgrNetwork, VsePlusPlus, networks, save
+from released_networks import GpoNetwork, Network, SafNetwork, ScanNetwork, SgrNetwork, VsePlusPlus, networks, save
 from tiny_run import WORDS, make_data
 
 LISTED = ["<pad>", "<start>", "<end>", "<unk>", *WORDS[1:]]
@@ -123,6 +123,24 @@ def test_sgr_networks_score_as_the_released_ones(
     assert "imported from model_best.pth.tar" in capsys.readouterr().out
 
 
+def test_saf_networks_score_as_the_released_ones(data: Path, vocabulary: Path, tmp_path: Path) -> None:
+    made = networks(SafNetwork, len(LISTED), 2)
+    file = save(tmp_path / "model_best.pth.tar", **twins(made))
+    assert import_file(file, data, vocabulary, tmp_path / "run") == 0
+    check(tmp_path / "run", data, oracle(made, data))
+
+
+SCAN = {"cross_attn": "t2i", "agg_func": "LogSumExp", "lambda_lse": 6.0, "lambda_softmax": 9,
+        "raw_feature_norm": "clipped_l2norm"}  # fmt: skip
+
+
+def test_scan_scores_as_released_by_its_options(data: Path, vocabulary: Path, tmp_path: Path) -> None:
+    made = networks(ScanNetwork, len(LISTED), 1)
+    file = save(tmp_path / "model_best.pth.tar", model=made[0].parts(), opt=Namespace(**SCAN))
+    assert import_file(file, data, vocabulary, tmp_path / "run") == 0
+    check(tmp_path / "run", data, oracle(made, data))
+
+
 def test_vse_plus_plus_scores_as_released(data: Path, vocabulary: Path, tmp_path: Path) -> None:
     made = networks(VsePlusPlus, len(LISTED), 1)
     file = save(tmp_path / "model_best.pth.tar", model=made[0].parts(), Eiters=3)
@@ -206,7 +224,7 @@ BROKEN: dict[str, tuple[int, str, Any, str]] = {
         "network A: left over, no weight of the sgr backbone: txt_enc.cap_rnn.weight_ih_l1",
     ),
     "a size": (2, "sim_tranglo_w.weight", torch.ones(3), "sim_tranglo_w.weight has the shape (3,); expected 2 axes"),
-    "SAF": (2, "SAF_module.bn.weight", torch.ones(1), "sim_enc.SAF_module.bn.weight means SAF"),
+    "two modules": (2, "SAF_module.bn.weight", torch.ones(1), "network A: no sim_enc.SAF_module.attn_sim_w.weight"),
     "no tensor": (0, "fc.bias", 3.5, "model_A: img_enc.fc.bias is float; expected a tensor"),
     "not finite": (0, "fc.bias", torch.full((6,), torch.nan), "model_A: img_enc.fc.bias holds NaN or infinity"),
 }
@@ -225,7 +243,14 @@ CONTENTS: dict[str, tuple[dict[str, Any], str]] = {
     "other keys": ({"state_dict": {}}, "keys epoch, best_rsum, opt, state_dict; expected model_A"),
     "one module": ({"model_A": [{}]}, "model_A is a list of 1; expected a list of the weights of 2, 3 or 4 modules"),
     "no list": ({"model": {"fc": torch.ones(1)}}, "model is dict; expected a list of the weights of 2 or 3 modules"),
-    "SCAN": ({"model": [{}, {}], "opt": Namespace(cross_attn="t2i")}, "option cross_attn means SCAN"),
+    "SCAN, sum": (
+        {"model": [{}, {}], "opt": Namespace(**SCAN | {"agg_func": "Sum"})},
+        "option agg_func is Sum; expected LogSumExp or Mean",
+    ),
+    "SCAN without a factor": (
+        {"model": [{}, {}], "opt": Namespace(**SCAN | {"lambda_lse": None})},
+        "option lambda_lse is None; expected a number above 0",
+    ),
     "options": ({"model_A": [{}, {}], "opt": Namespace(no_txtnorm=True)}, "option no_txtnorm=True means words"),
 }
 

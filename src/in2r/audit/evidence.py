@@ -320,6 +320,11 @@ class EvidenceBase:
         found: Tensor = torch.unique(torch.cat([pairs, siblings[siblings >= 0]]))
         return found
 
+    def look_alikes(self, count: int) -> tuple[Tensor, Tensor]:
+        """Return of each image the nearest pairs of other images, (n, count) int64, and which of them there are."""
+        known = self._cosine_image[:, :count] > -torch.inf
+        return self.references[self._near_image[:, :count].long()], known
+
     def neighbors(self, images: Tensor, trust: Tensor, count: int) -> list[list[int]]:
         """Return of each image (P,) int64 the `count` nearest believed pairs of the witness, one an image."""
         pairs = self.references[self._near_image[images].long()]

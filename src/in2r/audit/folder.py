@@ -103,6 +103,7 @@ def table_columns(audit: Audit) -> dict[str, Any]:
         "percentile": found.percentile,
         **{name.replace(" ", "_"): values for name, values in found.components.items()},
         "fits_other_images": found.strangers,
+        "fits_look_alikes": found.look_alikes,
         "reason": [pairs.unjudged.get(row, "") for row in range(len(pairs.images))],
     }
     table = pairs.table

@@ -23,6 +23,7 @@ from in2r.data.sources import open_configured
 from in2r.errors import InputError
 from in2r.evidence import lead_over_strangers
 from in2r.files import write_text
+from in2r.models.build import INTERACTION
 from in2r.models.folder import load
 from in2r.models.retrieval import RetrievalModel
 from in2r.results import export_model
@@ -59,8 +60,11 @@ def train_halves(
     Raises:
         InputError: the data cannot be trained on, or the folder holds runs of other settings.
     """
-    if settings.model.backbone == "sgr":
-        raise InputError("model.backbone=sgr compares words with regions; an audit needs a vector for each item")
+    if settings.model.backbone in INTERACTION:
+        raise InputError(
+            f"model.backbone={settings.model.backbone} compares words with regions; an audit needs a vector for each "
+            "item"
+        )
     if pairs.origin is None or "train" not in pairs.origin.source.split_names:
         raise InputError(f"{pairs.name}: no row belongs to the train split, so nothing can be trained on")
     half = folds_of_images(pairs.vectors.group_of_image, config)[pairs.vectors.image_of_pair] % HALVES

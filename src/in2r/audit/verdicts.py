@@ -7,12 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from in2r.audit.evidence import EvidenceBase
 from in2r.audit.judge import Judgement
 from in2r.audit.pairs import EMPTY, AuditPairs
 from in2r.audit.settings import AuditConfig
-from in2r.evidence import LinearMaps
+from in2r.evidence import LinearMaps, by_folds, cosines_with
 from in2r.seeds import torch_generator
 
 VERDICTS = {
@@ -27,6 +28,9 @@ VERDICTS = {
 """Each verdict and what it means."""
 KEPT = ("ok", "vague")
 """The verdicts of rows that stay in the cleaned table."""
+LOOK_ALIKES = 10
+"""The nearest other images with which a pair is compared. Where look-alikes have exchanged their captions, fewer tell
+more (AUROC 0.71 with 8, 0.68 with 50 at 20 %), and where captions are from anywhere, more do."""
 STRANGERS = 64
 """Random images by which it is told how much a caption says."""
 BLOCK = 4096
@@ -46,6 +50,7 @@ class Verdicts:
         percentile: (R,) share of judged pairs, 0 to 100, whose score is no higher.
         components: name → (R,) in [0, 1], NaN where not known.
         strangers: (R,) share of random images that fit the caption as well as its own.
+        look_alikes: (R,) how often the nearest other pairs fit as well: `look_alikes_that_fit`.
         kept: (R,) bool, rows of the cleaned table.
         told: whether the evidence tells anything; if not, no pair is called a suspect.
     """
@@ -55,6 +60,7 @@ class Verdicts:
     percentile: NDArray[np.float64]
     components: dict[str, NDArray[np.float64]]
     strangers: NDArray[np.float64]
+    look_alikes: NDArray[np.float64]
     kept: NDArray[np.bool_]
     told: bool
 
@@ -100,6 +106,7 @@ def decide(pairs: AuditPairs, base: EvidenceBase, judgement: Judgement, config: 
         percentile=spread(percentile.numpy()),
         components={name: spread(components[:, column]) for column, name in enumerate(base.names)},
         strangers=spread(strangers),
+        look_alikes=spread(look_alikes_that_fit(base, judgement.maps).double().numpy()),
         kept=np.isin(whole.astype(str), KEPT),
         told=told,
     )
@@ -118,6 +125,29 @@ def strangers_that_fit(base: EvidenceBase, maps: Sequence[LinearMaps]) -> NDArra
             own = (u * of_fold.embed_images(data.images[data.image_of_pair[some]])).sum(dim=1, keepdim=True)
             fits[some] = (u @ random.T >= own).double().mean(dim=1)
     return fits.numpy()
+
+
+def look_alikes_that_fit(base: EvidenceBase, maps: Sequence[LinearMaps]) -> Tensor:
+    """Return (N,) in [0, 1], how often look-alikes fit as well; NaN where an image has none.
+
+    Exchanged captions of similar images are found by it.
+    The mean of two shares, by the linear maps: of the images most like the pair's own, those that fit its caption at
+    least as well; of these images' captions, those that fit its image at least as well.
+    """
+    data, witness = base.data, base.witness
+    near, known = base.look_alikes(LOOK_ALIKES)
+
+    def judge(of_fold: LinearMaps, pairs: Tensor, v: Tensor, u: Tensor) -> Tensor:
+        image = data.image_of_pair[pairs]
+        other, place = torch.unique(near[image], return_inverse=True)
+        images = of_fold.embed_images(witness.images[witness.image_of_pair[other]])
+        texts = of_fold.embed_texts(witness.texts[other])
+        own = (v * u).sum(dim=1, keepdim=True)
+        fits = [cosines_with(one, others, place) >= own for one, others in ((u, images), (v, texts))]
+        return (torch.stack(fits) & known[image]).float().sum(dim=(0, 2)) / (2 * known[image].sum(dim=1))
+
+    every = torch.arange(len(data.image_of_pair))
+    return by_folds(judge, maps, base.fold_of_image, data.images, data.texts, data.image_of_pair, every)
 
 
 def copies(pairs: AuditPairs) -> NDArray[np.bool_]:

@@ -1,4 +1,4 @@
-"""`in2r eval`: test the selected model of a run."""
+"""`in2r eval`: test the selected model of a run, or the mean similarity of several."""
 
 import argparse
 from typing import Any
@@ -7,15 +7,18 @@ from rich.console import Console
 from rich.table import Table
 
 from in2r.cli.paths import path_argument
+from in2r.errors import InputError
 
 EXAMPLES = """\
 examples:
   in2r eval runs/mine            the test split
   in2r eval runs/coco --folds 5  COCO 1K: the mean over five folds; else 5K
   in2r eval runs/coco --eccv     COCO 5K, also by ECCV Caption and CxC
+  in2r eval runs/sgr runs/saf    SGRAF: the mean of the two runs' similarities
 
 Writes RUN/result_<split>[_5fold].json: rows A, B and ensemble, and the
-protocol under which they were measured.
+protocol under which they were measured. Of several runs, the result is in the
+first one's folder: result_test_with_<the others' names and marks>.json.
 """
 RECALLS = {
     "i2t_r1": "i2t R@1",
@@ -41,6 +44,13 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("folder", type=path_argument, metavar="RUN", help="the run folder")
+    parser.add_argument(
+        "others",
+        type=path_argument,
+        nargs="*",
+        metavar="RUN",
+        help="more runs on the same pairs: the mean of all their similarities is tested",
+    )
     parser.add_argument("--split", default="test", choices=("test", "dev"), help="default: test")
     parser.add_argument("--folds", type=int, default=1, metavar="N", help="mean over N folds (COCO 1K: 5); default: 1")
     parser.add_argument(
@@ -65,19 +75,25 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 def run(args: argparse.Namespace) -> int:
     """Evaluate and print the table."""
+    options = {
+        "duplicates": args.duplicates,
+        "device": args.device,
+        "force": args.force,
+        "unfinished": args.unfinished,
+    }
+    if args.others:
+        if args.eccv:
+            raise InputError("--eccv is of one run; give one RUN, or leave --eccv out")
+        return _several(args, options)
+    return _one(args, options)
+
+
+def _one(args: argparse.Namespace, options: dict[str, Any]) -> int:
+    """Print rows A, B and ensemble of a run."""
     from in2r.results import evaluate_run
     from in2r.training.evaluation import failures
 
-    result = evaluate_run(
-        args.folder,
-        args.split,
-        args.folds,
-        duplicates=args.duplicates,
-        eccv=args.eccv,
-        device=args.device,
-        force=args.force,
-        unfinished=args.unfinished,
-    )
+    result = evaluate_run(args.folder, args.split, args.folds, eccv=args.eccv, **options)
     console = Console()
     console.print(result_table(result, RECALLS), "", result_table(result, RANKS), "")
     for name, rows in result.get("matches", {}).items():
@@ -87,8 +103,23 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _several(args: argparse.Namespace, options: dict[str, Any]) -> int:
+    """Print a row of each run, and that of their mean similarity."""
+    from in2r.results import evaluate_runs
+
+    result = evaluate_runs([args.folder, *args.others], args.split, args.folds, **options)
+    protocols = {name: run["protocol"] for name, run in result["runs"].items()}
+    shown = {**result, "health": {}, "protocol": next(iter(protocols.values()))}
+    console = Console()
+    console.print(result_table(shown, RECALLS), "", result_table(shown, RANKS), "")
+    lines = [f"{name}: {line}" for name, protocol in protocols.items() for line in protocol_lines(protocol)]
+    for line in [*lines, result["file"]]:
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    return 0
+
+
 def result_table(result: dict[str, Any], columns: dict[str, str]) -> Table:
-    """Return rows A, B, ensemble × some columns."""
+    """Return rows A, B, ensemble, or of runs, × some columns."""
     table = Table(box=None, padding=(0, 1, 0, 0))
     table.add_column("network", overflow="fold")
     for heading in columns.values():

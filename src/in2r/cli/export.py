@@ -13,7 +13,7 @@ example:
 Writes image.onnx and text.onnx for onnxruntime. Batch, regions and words may be
 of any number; a mask says which are real. The ensemble is one file per side.
 docs/sharing.md shows how the files are run. A model that compares words with
-regions (model.backbone=sgr) has no vectors, and is refused.
+regions (backbones sgr, saf, scan) has no such vectors, and is refused.
 """
 
 

@@ -33,7 +33,9 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         metavar="METHOD",
         help="run the common tests on a method: a name, or file.py:Class",
     )
-    parser.add_argument("--backbone", default="gpo", help="the backbone of the tests: gpo (default), vsepp or sgr")
+    parser.add_argument(
+        "--backbone", default="gpo", help="the backbone of the tests: gpo (default), vsepp, sgr, saf or scan"
+    )
     parser.set_defaults(run=run)
 
 

@@ -12,8 +12,8 @@ example:
   in2r import model_best.pth.tar --data data/f30k_precomp \\
       --vocabulary f30k_precomp_vocab.json --out runs/ncr
 
-Reads checkpoints of NCR, BiCro, CREAM, PC2, L2RM, DECL and SGRAF (their SGR
-networks), of VSE++ and of IN2R's authors. No code of the file is run. The
+Reads checkpoints of NCR, BiCro, CREAM, PC2, L2RM, DECL and SGRAF (SGR and SAF
+networks), of SCAN, VSE++ and IN2R's authors. No code of the file is run. The
 weights become a run folder with its model, for `in2r eval`, `in2r score`,
 `in2r encode` and in2r.load; optimisers are left out, so it is not trained on.
 """

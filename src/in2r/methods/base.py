@@ -191,6 +191,8 @@ class Method(ABC):
     """True: it looks pairs up in a memory, and does not find what `Batch.hidden` names"""
     compares_vectors: ClassVar[bool] = False
     """True: it asks for one vector per image and per caption, so that a backbone which has none is refused"""
+    needs_bounded: ClassVar[bool] = False
+    """True: it takes S for a number in [-1, 1], so that SCAN's log-sum-exp, which exceeds 1, is refused"""
     waits: ClassVar[str] = ""
     """why a step of it waits for the device; empty where none does"""
     one_sided: ClassVar[str] = ""
@@ -212,6 +214,14 @@ class Method(ABC):
     def fault(self, dim: int) -> str:
         """Say which settings contradict each other, or an embedding of D = `dim`; an empty string where none do."""
         return ""
+
+    @property
+    def reads_vectors(self) -> tuple[str, ...]:
+        """Which of its settings make it compare or classify `Items.vector`: SCAN has none that is learnt.
+
+        Each is a key with its value, such as "method.lambda_intra=0.5".
+        """
+        return ()
 
     def warmup(self) -> tuple[int, Warmup | None]:
         """Return the number of warm-up epochs and their loss; None: the method's own steps, on all pairs."""

@@ -188,6 +188,7 @@ class Decl(Method):
     Config = DeclConfig
     config: DeclConfig
     networks = 1
+    needs_bounded = True
     sets = (Walk("all"),)
 
     def own(self, dim: int, pairs: int, batch_size: int) -> DeclOwn:

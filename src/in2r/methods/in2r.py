@@ -131,6 +131,17 @@ class In2r(Method):
             return f"`method.memory_size` ({c.memory_size}) must be at least `method.num_neighbors` ({c.num_neighbors})"
         return ""
 
+    @property
+    def reads_vectors(self) -> tuple[str, ...]:
+        """Name what compares global vectors: Eqs. 6 and 10, Eq. 4, and views in the warm-up."""
+        c = self.config
+        rectifies, views = c.rectifier != "none", c.warmup_views and c.warmup_epochs > 0
+        named = [f"method.rectifier={c.rectifier}"] * rectifies
+        named += [f"method.lambda_intra={c.lambda_intra:g}"] * (c.lambda_intra > 0) + [
+            "method.warmup_views=true"
+        ] * views
+        return tuple(named)
+
     # --- what a network keeps
 
     def own(self, dim: int, pairs: int, batch_size: int) -> In2rOwn:

@@ -70,6 +70,7 @@ class L2rm(Method):
     Config = L2rmConfig
     config: L2rmConfig
     networks = 1
+    needs_bounded = True
     sets = (Walk("clean", whole=True), Walk("noisy", whole=True))
     waits = "the transport plan is iterated until it converges"
 

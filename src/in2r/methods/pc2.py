@@ -53,7 +53,7 @@ class Pc2Config(MethodConfig):
     positions: int = key(
         0,
         "positions to which regions and words are brought for the classifier (released code: 36, with SGR); 0: it "
-        "reads the item's vector, which every backbone has",
+        "reads the item's vector, which every backbone but scan learns",
         low=0,
     )
     entropy_weight: float = key(10.0, "λ of the entropy, which is made large (released commands; code: 1)", low=0)
@@ -115,6 +115,11 @@ class Pc2(Method):
     networks = 2
     sets = (Walk("clean"), Walk("noisy"))
     one_sided = "captions give the classes that images learn, and images borrow captions"
+
+    @property
+    def reads_vectors(self) -> tuple[str, ...]:
+        """Name what makes the classifier read an item's vector."""
+        return () if self.config.positions else ("method.positions=0",)
 
     def own(self, dim: int, pairs: int, batch_size: int) -> PseudoOwn:
         """Make classifier and bank."""

@@ -58,7 +58,7 @@ class PcsrConfig(MethodConfig):
     positions: int = key(
         0,
         "positions to which regions and words are brought for the classifier (released code: 36, with SGR); 0: it "
-        "reads the item's vector, which every backbone has",
+        "reads the item's vector, which every backbone but scan learns",
         low=0,
     )
     entropy_weight: float = key(10.0, "λ of the entropy, which is made large (released code)", low=0)
@@ -148,6 +148,11 @@ class Pcsr(Method):
     networks = 2
     sets = (Walk("clean"), Walk("refinable"), Walk("ambiguous"))
     one_sided = "captions give the classes that images learn, and images borrow captions"
+
+    @property
+    def reads_vectors(self) -> tuple[str, ...]:
+        """Name what makes the classifier read an item's vector."""
+        return () if self.config.positions else ("method.positions=0",)
 
     def own(self, dim: int, pairs: int, batch_size: int) -> PcsrOwn:
         """Make classifier, bank and votes."""

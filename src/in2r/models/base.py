@@ -89,13 +89,16 @@ class Backbone(nn.Module):
     Attributes:
         interacts: False: S is the inner product of two vectors (a dual encoder), so that one index serves a search.
             True: S is a function of regions and words, computed for every block.
-        bounded: True: S = sigmoid(logits) in (0, 1); False: S = logits, a cosine in [-1, 1].
+        bounded: True: S = sigmoid(logits) in (0, 1); False: S = logits, a cosine in [-1, 1], or what SCAN pools of
+            cosines.
+        embeds: False: `Items.vector` is the mean of the parts, and no similarity is learnt by it.
         dim: D, of `Items.vector`.
         precision: of the encoders' products in training; None = float32. What leaves the encoders is float32 always.
     """
 
     interacts: ClassVar[bool] = False
     bounded: ClassVar[bool] = False
+    embeds: ClassVar[bool] = True
     dim: int
     precision: torch.dtype | None = None
 
@@ -114,7 +117,7 @@ class Backbone(nn.Module):
         raise NotImplementedError
 
     def logits(self, images: Items, texts: Items) -> Tensor:
-        """Return (n, m): the cosine, or the value before the sigmoid where `bounded`."""
+        """Return (n, m): the cosine, what SCAN pools of cosines, or the value before the sigmoid where `bounded`."""
         raise NotImplementedError
 
     def relate_by_place(self, items: Items) -> Tensor:

@@ -30,6 +30,9 @@ MOST_IMAGES = 128
 RIGHT_PAIRS = 8
 """Images whose right pairs are scored together: fewer calls than one by one, at eight times the few pairs needed."""
 
+Means = Sequence[Sequence[int]]
+"""Places of backbones whose similarities are averaged."""
+
 Block = tuple[slice, Tensor, Tensor]
 """rows (images), columns (captions; int64 on the CPU), and what belongs to them: (..., rows, columns)"""
 
@@ -119,6 +122,7 @@ def ranks_of_each(
     image_of_caption: ArrayLike,
     budget: int | None = None,
     copies: Copies | None = None,
+    means: Means | None = None,
 ) -> list[tuple[Ints, Ints]]:
     """Return the ranks of a split by each backbone and, of several, by their mean similarity.
 
@@ -134,20 +138,25 @@ def ranks_of_each(
         image_of_caption: (C,) the right image of each caption, in 0..N-1.
         budget: as in `score_blocks`.
         copies: which items are identical, so that every copy of a right item is right; None = a copy is a wrong item.
+        means: of which backbones the mean is taken, one after the other; None = of all, if they are several. A backbone
+            that is named twice counts twice.
 
     Returns:
-        For each backbone, and then for several together: i2t ranks (N,), -1 for an image without captions, and t2i
-        ranks (C,), all 0-based.
+        For each backbone, and then for each of `means`: i2t ranks (N,), -1 for an image without captions, and t2i ranks
+        (C,), all 0-based.
 
     Raises:
         InputError: backbones of several kinds, or a similarity that is not finite.
         ValueError: as in `ranks_from_embeddings`.
     """
     _require_one_kind(backbones)
+    if means is None:
+        means = [range(len(backbones))] if len(backbones) > 1 else []
     if not backbones[0].interacts:
         vectors = [(v.vector, u.vector) for v, u in zip(images, texts, strict=True)]
-        if len(backbones) > 1:
-            vectors.append((side_by_side([v for v, _ in vectors]), side_by_side([u for _, u in vectors])))
+        for chosen in means:
+            v, u = zip(*(vectors[place] for place in chosen), strict=True)
+            vectors.append((side_by_side(v), side_by_side(u)))
         return [ranks_from_embeddings(v, u, image_of_caption, copies=copies) for v, u in vectors]
     owner = checked_owner(image_of_caption, len(images[0]), len(texts[0]))
     order = _longest_first(texts)  # so that the columns of a block are a slice
@@ -156,9 +165,9 @@ def ranks_of_each(
     right = find_relevance(owner[order.numpy()], len(images[0]), copies)
     distinct_images = [_rows(items, torch.from_numpy(right.images.first)) for items in images]
     distinct_texts = [_rows(items, order[torch.from_numpy(right.captions.first)]) for items in texts]
-    own = _right_pairs(backbones, distinct_images, distinct_texts, right.image, right.caption, budget)
+    own = _right_pairs(backbones, distinct_images, distinct_texts, right.image, right.caption, budget, means)
     counts = [WrongCount(values, right, SAME_LOG_ODDS) for values in own]
-    for rows, columns, several in _tiles(backbones, distinct_images, distinct_texts, budget):
+    for rows, columns, several in _tiles(backbones, distinct_images, distinct_texts, budget, means):
         for count, values in zip(counts, several, strict=True):
             count.add(rows, columns, values)
     return [_in_order(*count.ranks(), order) for count in counts]
@@ -179,17 +188,17 @@ def _require_one_kind(backbones: Sequence[Backbone]) -> None:
 
 
 def _tiles(
-    backbones: Sequence[Backbone], images: Sequence[Items], texts: Sequence[Items], budget: int | None
+    backbones: Sequence[Backbone], images: Sequence[Items], texts: Sequence[Items], budget: int | None, means: Means
 ) -> Iterator[tuple[slice, slice, Tensor]]:
-    """Yield what ranks are counted by, (backbones and their mean, rows, columns), on the CPU: it has float64.
+    """Yield what ranks are counted by, (backbones and means, rows, columns), on the CPU: it has float64.
 
     The texts are sorted by length, the longest first.
     """
     for rows, columns, logits in logit_blocks(backbones, images, texts, budget):
-        if len(backbones) > 1:
-            mean = log_odds(logits) if backbones[0].bounded else logits.mean(0)
-            logits = torch.cat([logits, mean[None]])
-        yield rows, slice(int(columns[0]), int(columns[-1]) + 1), logits.cpu()
+        several = [logits[list(chosen)] for chosen in means]
+        mean = [log_odds(some) if backbones[0].bounded else some.mean(0) for some in several]
+        ranked = torch.cat([logits, torch.stack(mean)]) if mean else logits
+        yield rows, slice(int(columns[0]), int(columns[-1]) + 1), ranked.cpu()
 
 
 def _right_pairs(
@@ -199,9 +208,10 @@ def _right_pairs(
     image: Ints,
     caption: Ints,
     budget: int | None,
+    means: Means,
 ) -> Tensor:
-    """Return what the right pairs (image, caption), each (P,), are ranked by, (backbones and their mean, P)."""
-    own = torch.full((len(backbones) + (len(backbones) > 1), len(image)), torch.nan)
+    """Return what the right pairs (image, caption), each (P,), are ranked by, (backbones and means, P)."""
+    own = torch.full((len(backbones) + len(means), len(image)), torch.nan)
     for top in range(0, len(images[0]), RIGHT_PAIRS):
         places = np.flatnonzero((image >= top) & (image < top + RIGHT_PAIRS))
         if not len(places):
@@ -210,7 +220,7 @@ def _right_pairs(
         captions, column = np.unique(caption[places], return_inverse=True)
         theirs = [_rows(items, torch.from_numpy(captions)) for items in texts]
         found = torch.empty(len(own), min(RIGHT_PAIRS, len(images[0]) - top), len(captions))
-        for rows, columns, values in _tiles(backbones, some, theirs, budget):
+        for rows, columns, values in _tiles(backbones, some, theirs, budget, means):
             found[:, rows, columns] = values
         own[:, torch.from_numpy(places)] = found[:, torch.from_numpy(image[places] - top), torch.from_numpy(column)]
     return own

@@ -8,6 +8,7 @@ import yaml
 
 from in2r.data.encoder_record import SIDES, label
 from in2r.data.noise.index import describe_noise
+from in2r.models.build import INTERACTION
 from in2r.models.description import base_name, rows_of
 
 TAGS = ("image-text-retrieval", "cross-modal-retrieval", "noisy-correspondence")
@@ -176,7 +177,7 @@ def _head(info: Mapping[str, Any], imported: Mapping[str, Any] | None) -> str:
 
 
 def _interacts(info: Mapping[str, Any]) -> bool:
-    return bool(info["model"]["backbone"] == "sgr")
+    return bool(info["model"]["backbone"] in INTERACTION)
 
 
 def _use(info: Mapping[str, Any], protocol: Mapping[str, Any], at: str) -> str:

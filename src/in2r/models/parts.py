@@ -57,19 +57,20 @@ class RegionParts(nn.Module):
     Args:
         input_dim: width of a region feature.
         dim: D.
-        regions: R of every image. The self-attention's BatchNorm has one channel per region, so it cannot differ; an
-            image that has fewer is given with a mask.
+        regions: R of every image. The self-attention's BatchNorm has one channel per region, so with one it cannot
+            differ; an image that has fewer is given with a mask.
         input_dropout: rate on the region features, training only.
-        dropout: rate inside the self-attention, training only.
+        dropout: rate inside the self-attention, training only; None = there is no self-attention, and an image's vector
+            is the unit vector of the mean of its regions.
     """
 
-    def __init__(self, input_dim: int, dim: int, regions: int, input_dropout: float, dropout: float) -> None:
+    def __init__(self, input_dim: int, dim: int, regions: int, input_dropout: float, dropout: float | None) -> None:
         super().__init__()
         self.dim = dim
         self.regions = regions
         self.dropout = Dropout(input_dropout)
         self.fc = xavier_linear(input_dim, dim)
-        self.attention = SelfAttention(dim, dropout, regions)
+        self.attention = None if dropout is None else SelfAttention(dim, dropout, regions)
 
     def forward(self, values: Tensor, mask: Tensor | None = None, batches: Sequence[int] | None = None) -> Items:
         """Encode regions (B, R, input_dim) with a mask (B, R) bool on the CPU; `batches` as in `Backbone`.
@@ -77,7 +78,7 @@ class RegionParts(nn.Module):
         Raises:
             InputError: another number of regions.
         """
-        if values.shape[1] != self.regions:
+        if self.attention is not None and values.shape[1] != self.regions:
             raise InputError(
                 f"images: {values.shape[1]} regions per image, this model expects {self.regions}: its BatchNorm has "
                 "one channel per region; pad the features to that number and give the lengths"
@@ -86,7 +87,7 @@ class RegionParts(nn.Module):
         mask = _mask_beside(parts, mask)
         if mask is not None:
             parts = parts.masked_fill(~mask[..., None], 0.0)
-        return Items(self.attention(parts, mask, batches), parts, mask)
+        return Items(_whole(self.attention, parts, mask, batches), parts, mask)
 
 
 class WordParts(nn.Module):
@@ -97,7 +98,7 @@ class WordParts(nn.Module):
         word_dim: width of a word embedding.
         dim: D, and the width of the GRU per direction.
         input_dropout: rate on the word embeddings, training only.
-        dropout: rate inside the self-attention, training only.
+        dropout: as in `RegionParts`.
         pretrained: initial word embeddings (vocabulary_size, word_dim); uniform in ±0.1 when None.
 
     Raises:
@@ -110,7 +111,7 @@ class WordParts(nn.Module):
         word_dim: int,
         dim: int,
         input_dropout: float,
-        dropout: float,
+        dropout: float | None,
         pretrained: Tensor | None = None,
     ) -> None:
         super().__init__()
@@ -118,7 +119,7 @@ class WordParts(nn.Module):
         self.dropout = Dropout(input_dropout)
         self.embed = nn.Embedding(vocabulary_size, word_dim, padding_idx=0)
         self.cap_rnn = nn.GRU(word_dim, dim, batch_first=True, bidirectional=True)
-        self.attention = SelfAttention(dim, dropout)
+        self.attention = None if dropout is None else SelfAttention(dim, dropout)
         fill_embedding(self.embed, pretrained)
 
     def forward(self, ids: Tensor, mask: Tensor | None = None, batches: Sequence[int] | None = None) -> Items:
@@ -129,7 +130,17 @@ class WordParts(nn.Module):
         parts = states.new_zeros(valid.numel(), self.dim).index_copy(0, send(packing.entries, ids.device), states)
         parts = parts.view(*valid.shape, self.dim)
         mask = _mask_beside(parts, mask)
-        return Items(self.attention(parts, mask, batches), parts, mask)
+        return Items(_whole(self.attention, parts, mask, batches), parts, mask)
+
+
+def _whole(
+    attention: SelfAttention | None, parts: Tensor, mask: Tensor | None, batches: Sequence[int] | None
+) -> Tensor:
+    """Return one vector (B, D) for each item's parts (B, K, D), which are zero where they are padding."""
+    if attention is None:
+        return unit_norm(parts.sum(1))
+    vector: Tensor = attention(parts, mask, batches)
+    return vector
 
 
 def _mask_beside(parts: Tensor, mask: Tensor | None) -> Tensor | None:

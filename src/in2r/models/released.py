@@ -28,7 +28,8 @@ class Family:
     """A repository, or several whose files have the same keys."""
 
     name: str
-    backbone: Literal["sgr", "gpo", "vsepp"]
+    backbone: Literal["sgr", "scan", "gpo", "vsepp"]
+    """sgr: or saf, as the weights say"""
     dev_rule: Literal["ncr", "scan", "full"]
     """part of the dev split by which it selects an epoch: what its `best_rsum` is of"""
 
@@ -40,10 +41,11 @@ L2RM = Family("L2RM", "sgr", "ncr")
 DECL = Family("DECL", "sgr", "scan")
 SGRAF = Family("SGRAF", "sgr", "scan")
 VSEPP = Family("VSE++", "vsepp", "scan")
+SCAN = Family("SCAN", "scan", "scan")
 
 TWINS = {2: IN2R, 3: NCR, 4: PC2}
 """modules of model_A → whose file it is"""
-KNOWN = "model_A (NCR, BiCro, CREAM, PC², IN²R), net (L2RM) or model (DECL, SGRAF, VSE++)"
+KNOWN = "model_A (NCR, BiCro, CREAM, PC², IN²R), net (L2RM) or model (DECL, SGRAF, SCAN, VSE++)"
 REFUSED_OPTIONS = {
     "no_imgnorm": (True, "regions or images that are not scaled to unit norm"),
     "no_txtnorm": (True, "words or captions that are not scaled to unit norm"),
@@ -75,7 +77,7 @@ class Released:
 
 
 def read_released(file: Path) -> Released:
-    """Read a checkpoint of NCR, BiCro, CREAM, PC², L2RM, DECL, SGRAF, VSE++ or IN²R's authors.
+    """Read a checkpoint of NCR, BiCro, CREAM, PC², L2RM, DECL, SGRAF, SCAN, VSE++ or IN²R's authors.
 
     Raises:
         InputError: no such file, one that cannot be read or asks for what is not allowed, other keys, or options that
@@ -153,9 +155,7 @@ def _family(file: Path, key: str, content: Mapping[str, Any], options: Mapping[s
     if key == "model" and count == 3:
         return DECL if "step" in content else SGRAF
     if key == "model" and count == 2:
-        if "cross_attn" in options:
-            raise InputError(f"{file}: option cross_attn means SCAN, which in2r has no backbone for")
-        return VSEPP
+        return SCAN if "cross_attn" in options else VSEPP
     found = f"a list of {count}" if count else type(content[key]).__name__
     expected = "2, 3 or 4" if key == "model_A" else "2 or 3"
     raise InputError(f"{file}: {key} is {found}; expected a list of the weights of {expected} modules")

@@ -14,22 +14,27 @@ from in2r.models.build import Inputs, ModelConfig, build_backbone
 from in2r.models.released import Released
 
 COMMON = {"img_enc.fc": "image.fc", "txt_enc.embed": "text.embed", "txt_enc.cap_rnn": "text.cap_rnn"}
+SCAN_POOLING = {"LogSumExp": "lse", "Mean": "mean"}
+"""SCAN's option agg_func → `model.scan_pooling`"""
 STEP = {"graph_query_w": "query", "graph_key_w": "key", "sim_graph_w": "graph"}
+SIMILARITY_VECTORS = {
+    **COMMON,
+    "sim_enc.v_global_w.embedding_local.0": "image.attention.part",
+    "sim_enc.v_global_w.embedding_local.1": "image.attention.part_norm",
+    "sim_enc.v_global_w.embedding_global.0": "image.attention.whole",
+    "sim_enc.v_global_w.embedding_global.1": "image.attention.whole_norm",
+    "sim_enc.v_global_w.embedding_common.0": "image.attention.weight",
+    "sim_enc.t_global_w.embedding_local.0": "text.attention.part",
+    "sim_enc.t_global_w.embedding_global.0": "text.attention.whole",
+    "sim_enc.t_global_w.embedding_common.0": "text.attention.weight",
+    "sim_enc.sim_tranloc_w": "local",
+    "sim_enc.sim_tranglo_w": "whole",
+    "sim_enc.sim_eval_w": "head",
+}
 NAMES: dict[str, dict[str, str]] = {
-    "sgr": {
-        **COMMON,
-        "sim_enc.v_global_w.embedding_local.0": "image.attention.part",
-        "sim_enc.v_global_w.embedding_local.1": "image.attention.part_norm",
-        "sim_enc.v_global_w.embedding_global.0": "image.attention.whole",
-        "sim_enc.v_global_w.embedding_global.1": "image.attention.whole_norm",
-        "sim_enc.v_global_w.embedding_common.0": "image.attention.weight",
-        "sim_enc.t_global_w.embedding_local.0": "text.attention.part",
-        "sim_enc.t_global_w.embedding_global.0": "text.attention.whole",
-        "sim_enc.t_global_w.embedding_common.0": "text.attention.weight",
-        "sim_enc.sim_tranloc_w": "local",
-        "sim_enc.sim_tranglo_w": "whole",
-        "sim_enc.sim_eval_w": "head",
-    },
+    "sgr": SIMILARITY_VECTORS,
+    "saf": {**SIMILARITY_VECTORS, "sim_enc.SAF_module.attn_sim_w": "gate", "sim_enc.SAF_module.bn": "norm"},
+    "scan": {"img_enc.fc": "image.fc", "txt_enc.embed": "text.embed", "txt_enc.rnn": "text.cap_rnn"},
     "gpo": {
         **COMMON,
         "txt_enc.fc": "text.fc",
@@ -66,7 +71,8 @@ def sizes_of(released: Released, file: Path) -> Sizes:
     """Infer the sizes of the networks from the first one's weights; `file` is for messages.
 
     Raises:
-        InputError: a weight that has a size is missing or has another number of axes, or the networks are SAF.
+        InputError: a weight that has a size is missing or has another number of axes; an option that the similarity
+            needs is missing or unknown.
     """
     weights, place = released.networks["A"], f"{file}: network A"
 
@@ -76,14 +82,14 @@ def sizes_of(released: Released, file: Path) -> Sizes:
             raise InputError(f"{place}: {key} has the shape {shape}; expected {axes} ax{'is' if axes == 1 else 'es'}")
         return shape[axis]
 
-    backbone, regions, own = released.family.backbone, None, dict[str, Any]()
+    backbone: str = released.family.backbone
+    regions, own = None, dict[str, Any]()
     if backbone == "sgr":
-        own = {
-            "sgr_steps": _steps(weights, place),
-            "sgr_dim": size("sim_enc.sim_tranglo_w.weight", 0),
-            "image_dropout": 0.0,
-            "text_dropout": 0.4,
-        }
+        own = {"sgr_dim": size("sim_enc.sim_tranglo_w.weight", 0), "image_dropout": 0.0, "text_dropout": 0.4}
+        if any(key.startswith("sim_enc.SAF_module.") for key in weights):
+            backbone = "saf"
+        else:
+            own["sgr_steps"] = _steps(weights, place)
         regions = size("sim_enc.v_global_w.embedding_local.1.weight", 0, 1)
     elif backbone == "gpo":
         own = {
@@ -92,6 +98,8 @@ def sizes_of(released: Released, file: Path) -> Sizes:
             "gpo_position_dim": size("img_enc.gpool.gru.weight_ih_l0", 1),
             "center": True,
         }
+    elif backbone == "scan":
+        own = {**_scan(released.options, file), "image_dropout": 0.0, "text_dropout": 0.0}
     else:
         own = {"vsepp_words": "last", "image_dropout": 0.0, "text_dropout": 0.0}
     dim, image_dim = (size("img_enc.fc.weight", axis) for axis in (0, 1))
@@ -101,14 +109,32 @@ def sizes_of(released: Released, file: Path) -> Sizes:
 
 
 def _steps(weights: Mapping[str, Tensor], place: str) -> int:
-    """Count the steps of SGR; refuse SAF by its key."""
-    saf = next((key for key in weights if key.startswith("sim_enc.SAF_module.")), None)
-    if saf is not None:
-        raise InputError(f"{place}: {saf} means SAF, which in2r has no backbone for; it reads SGR")
+    """Count the steps of SGR."""
     steps = {key.split(".")[2] for key in weights if key.startswith("sim_enc.SGR_module.")}
     if not steps:
-        raise InputError(f"{place}: no sim_enc.SGR_module.0.graph_query_w.weight")
+        raise InputError(f"{place}: no sim_enc.SGR_module.0.graph_query_w.weight, nor a weight of sim_enc.SAF_module")
     return len(steps)
+
+
+def _scan(options: Mapping[str, Any], file: Path) -> dict[str, Any]:
+    """Return the settings of SCAN's similarity, which has no weights: its options say how it is computed."""
+    known: dict[str, tuple[object, ...]] = {
+        "cross_attn": ("t2i", "i2t"),
+        "agg_func": tuple(SCAN_POOLING),
+        "raw_feature_norm": ("clipped_l2norm",),
+    }
+    for name, values in known.items():
+        if options.get(name) not in values:
+            expected = " or ".join(map(str, values))
+            raise InputError(f"{file}: option {name} is {options.get(name)}; expected {expected}")
+    factors = {"lambda_softmax": "attention_smoothing"}
+    if options["agg_func"] == "LogSumExp":
+        factors["lambda_lse"] = "scan_lse"
+    for name in factors:
+        if not isinstance(options.get(name), int | float) or options[name] <= 0:
+            raise InputError(f"{file}: option {name} is {options.get(name)}; expected a number above 0")
+    chosen = {"scan_direction": options["cross_attn"], "scan_pooling": SCAN_POOLING[options["agg_func"]]}
+    return chosen | {ours: float(options[theirs]) for theirs, ours in factors.items()}
 
 
 def unused_modules(released: Released) -> list[str]:

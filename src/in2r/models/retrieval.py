@@ -115,8 +115,8 @@ class RetrievalModel:
     def score(self, features: Any, captions: Any, lengths: Any = None) -> Vectors:
         """Return the similarities S (n, m) float32 of all images × captions, the mean of the networks'.
 
-        They are exact for every backbone: in [-1, 1] for a dual encoder, in (0, 1) for an interaction backbone. What is
-        needed beside the result does not grow with n and m.
+        They are exact for every backbone: in [-1, 1] for a dual encoder, in (0, 1) for sgr and saf; those of scan are
+        pooled cosines. What is needed beside the result does not grow with n and m.
 
         Args:
             features: n images, as in `encode_images`.
@@ -154,7 +154,7 @@ class RetrievalModel:
                 on such; one image is (1, regions, d). A memory-mapped array is read block by block.
             lengths: (N,) integers in 1..regions, how many of an image's regions are real; None = all.
             out: an array (N, dim) to write to.
-            coarse: of an interaction backbone, return the global vectors.
+            coarse: of an interaction backbone, return the global vectors; scan has none.
 
         Raises:
             InputError: no image, another d than the model's, (N, d) for a model that was trained on several regions,
@@ -214,6 +214,11 @@ class RetrievalModel:
         return self._encode(len(array), encode, "captions", out)
 
     def _require_vectors(self, coarse: bool) -> None:
+        if not self._encoders[0].embeds:
+            raise InputError(
+                "this model compares words with regions and has learnt no vector of an item; use "
+                "score(images, captions)"
+            )
         if self.interacts and not coarse:
             raise InputError(
                 "this model compares words with regions: no vector of an item gives its similarities; use "

@@ -49,6 +49,10 @@ class Sgr(SimilarityVectors):
         super().__init__(image, text, similarity_dim, smoothing)
         self.steps = nn.ModuleList([GraphStep(similarity_dim) for _ in range(steps)])
 
+    def reasoning(self, nodes: int) -> int:
+        """Return the numbers that `reason` needs: among them an edge between every two nodes."""
+        return nodes * (5 * self.similarity_dim + 2 * nodes)
+
     def reason(self, nodes: Tensor, mask: Tensor | None) -> Tensor:
         """Exchange messages among the nodes (n, m, L + 1, s) → (n, m, s); a padded node sends none."""
         *first, last = self.steps

@@ -1,26 +1,20 @@
 """Similarity vectors of SGRAF (Diao et al., AAAI 2021): one for the whole pair, one for every word and its regions."""
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from in2r.errors import InputError
 from in2r.layers.mlp import unit_norm, xavier_linear
-from in2r.layers.pooling import LOWEST
-from in2r.models.base import Backbone, Items
+from in2r.models.base import Items
+from in2r.models.interaction import Interaction
 from in2r.models.parts import RegionParts, WordParts
 from in2r.transfer import at_least_float32
-
-SLOPE = 0.1
-"""Of the leaky ReLU on cosines of regions and words (SCAN, SGRAF)."""
 
 RELATION_OFFSET = 1e-6
 """Added to squared differences inside one side, so that an item and itself do not give a vector of zeros (GSC)."""
 
 
-class SimilarityVectors(Backbone):
+class SimilarityVectors(Interaction):
     """Backbone whose similarity is read off the similarity vectors of a pair; a subclass says how (`reason`).
 
     s_0 = unit(W_g (g - t)²) compares the global vectors. s_l = unit(W_l (c_l - w_l)²) compares word l with c_l, the
@@ -37,18 +31,11 @@ class SimilarityVectors(Backbone):
         InputError: the two encoders have different dimensions.
     """
 
-    interacts = True
     bounded = True
 
     def __init__(self, image: RegionParts, text: WordParts, similarity_dim: int, smoothing: float) -> None:
-        super().__init__()
-        if image.dim != text.dim:
-            raise InputError(f"encoders: regions have {image.dim} dimensions, words {text.dim}")
-        self.dim = image.dim
+        super().__init__(image, text, smoothing)
         self.similarity_dim = similarity_dim
-        self.smoothing = smoothing
-        self.image = image
-        self.text = text
         self.whole = xavier_linear(self.dim, similarity_dim)
         self.local = xavier_linear(self.dim, similarity_dim)
         self.head = xavier_linear(similarity_dim, 1)
@@ -64,18 +51,6 @@ class SimilarityVectors(Backbone):
             (n, m, s).
         """
         raise NotImplementedError
-
-    def encode_images(self, values: Tensor, mask: Tensor | None = None, batches: Sequence[int] | None = None) -> Items:
-        """Encode a batch of images to regions and global vectors; arguments as in `Backbone`."""
-        with self.lowered(values):
-            items: Items = self.image(values, mask, batches)
-        return items
-
-    def encode_texts(self, values: Tensor, mask: Tensor | None = None, batches: Sequence[int] | None = None) -> Items:
-        """Encode a batch of word ids to words and global vectors; arguments as in `Backbone`."""
-        with self.lowered(values):
-            items: Items = self.text(values, mask, batches)
-        return items
 
     def logits(self, images: Items, texts: Items) -> Tensor:
         """Return what the sigmoid of the similarity takes (n, m); a padded region or word has no influence."""
@@ -111,27 +86,20 @@ class SimilarityVectors(Backbone):
         """
         nodes = words + 1
         attention = nodes * (2 * self.dim + 3 * self.image.regions)
-        return 4 * max(attention, nodes * (5 * self.similarity_dim + 2 * nodes))
+        return 4 * max(attention, self.reasoning(nodes))
+
+    def reasoning(self, nodes: int) -> int:
+        """Return how many numbers the similarity vectors of a pair, `nodes` in all, and `reason` need at once."""
+        raise NotImplementedError
 
     def _local(self, images: Items, texts: Items, offset: float) -> Tensor:
         """Return the similarity vectors of all words (n, m, L, s); those of padded words mean nothing."""
         assert images.parts is not None
         assert texts.parts is not None
         regions, words = images.parts, texts.parts.flatten(0, 1)
-        weights = self._attention(regions @ words.T, images.mask, texts)
+        weights = self.attention(regions @ words.T, images, texts)
         # one chain, so that each (n, m L, D) is freed once the next is there: these are what `pair_bytes` counts
         differences = unit_norm(weights.transpose(1, 2) @ regions).sub(words).square()
         if offset:  # else nothing is copied
             differences = differences + offset
         return unit_norm(self.local(differences)).view(len(images), *texts.parts.shape[:2], -1)
-
-    def _attention(self, cosines: Tensor, region_mask: Tensor | None, texts: Items) -> Tensor:
-        """Return the weights of the regions (n, R, m L), each word's sum to 1, from their cosines."""
-        assert texts.parts is not None
-        cosines = functional.leaky_relu(cosines, SLOPE).view(*cosines.shape[:2], *texts.parts.shape[:2])
-        if texts.mask is not None:  # over the words of a caption is normalised: padding must not count
-            cosines = cosines.masked_fill(~texts.mask, 0.0)
-        scores = (self.smoothing * unit_norm(cosines)).flatten(2)
-        if region_mask is not None:
-            scores = scores.masked_fill(~region_mask[..., None], LOWEST)
-        return scores.softmax(1)

@@ -88,6 +88,8 @@ def _kept(file: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
 
 def _encode(folder: RunFolder, setup: Setup, split: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
     pairs, best, info = setup.split(split), load_best(folder, setup), folder.info()
+    if not all(network.embeds for network in best.backbones.values()):
+        raise InputError(f"{folder.path}: model.backbone={setup.config.model.backbone} learns no vector of an item")
     chosen = sample_pairs(pairs.image_of_caption)
     if len(chosen) < FEWEST:
         raise InputError(f"{setup.source.path}: {len(chosen)} images in {split}; at least {FEWEST} are needed")

@@ -15,7 +15,7 @@ from in2r.device import use_threads
 from in2r.errors import InputError
 from in2r.files import require_writable, write_json
 from in2r.metrics import SAME_SIMILARITY, TILE_CAPTIONS, TILE_IMAGES, Copies, chance_recalls, count_copies, split_copies
-from in2r.results.best import load_best, require_finished
+from in2r.results.best import Best, load_best, require_finished
 from in2r.results.judged import judge_split, noise_rates
 from in2r.results.matches import evaluate_matches
 from in2r.results.protocol import protocol
@@ -70,43 +70,68 @@ def evaluate_run(
         InputError: no run, an unfinished one, other data, a split that cannot be used, or a folder that cannot be
             written.
     """
-    folder = RunFolder(path).require()
-    require_writable(folder.path)
-    if not unfinished:
-        require_finished(folder, folder.config().train.epochs)
-    setup = reopen(folder, device=device, force=force)
-    best = load_best(folder, setup)
+    require_writable(RunFolder(path).require().path)
+    folder, setup, best = open_best(path, device, force, unfinished)
     pairs = setup.split(split)
-    if not 1 <= folds <= len(pairs.images) // 2:
-        raise InputError(f"{pairs.name}: folds={folds} of {len(pairs.images)} images; a fold needs two images or more")
+    require_folds(pairs, folds)
     matches = _matches(setup, pairs, folds) if eccv else None
     _say_memory(pairs, setup.config.model.dim)
     with use_threads(setup.config.train.threads):
         texts = setup.texts(pairs)
-        copies, counted = _copies(pairs, texts, duplicates)
+        copies, counted = choose_copies(pairs, texts, duplicates)
         rows, health = evaluate_split(best.backbones, pairs, texts, setup.device, folds, copies)
         matched = None if matches is None else evaluate_matches(best.backbones, pairs, texts, setup.device, matches)
         judged = judge_split(setup, best, pairs, torch.as_tensor(pairs.image_of_caption))
     described = protocol(folder, setup, best)
-    described["evaluated"] = {
+    described["evaluated"] = describe_split(pairs, folds, counted)
+    wrong = noise_rates(judged)
+    if None in wrong.values():  # of a small split one network alone may find noise where there is none
+        wrong["mean"] = None
+    result = {
+        "rows": rows,
+        "chance": chance_of(pairs, folds, copies),
+        "health": health,
+        "wrong_pairs": wrong,
+        "protocol": described,
+    }
+    if matched is not None:
+        result["matches"] = matched
+    write_json(result_file(folder, pairs.name, folds), result)
+    return result
+
+
+def open_best(path: str | Path, device: str | None, force: bool, unfinished: bool) -> tuple[RunFolder, Setup, Best]:
+    """Return a run, its data opened again, and its selected networks; arguments as of `evaluate_run`."""
+    folder = RunFolder(path).require()
+    if not unfinished:
+        require_finished(folder, folder.config().train.epochs)
+    setup = reopen(folder, device=device, force=force)
+    return folder, setup, load_best(folder, setup)
+
+
+def require_folds(pairs: PairSet, folds: int) -> None:
+    """Refuse folds of fewer than two images."""
+    if not 1 <= folds <= len(pairs.images) // 2:
+        raise InputError(f"{pairs.name}: folds={folds} of {len(pairs.images)} images; a fold needs two images or more")
+
+
+def describe_split(pairs: PairSet, folds: int, duplicates: dict[str, Any]) -> dict[str, Any]:
+    """Return what a protocol says of the split: its size, and how ranks were counted."""
+    return {
         "split": pairs.name,
         "images": len(pairs.images),
         "captions": len(pairs.image_of_caption),
         "folds": folds,
         "tie_rule": TIE_RULE,
-        "duplicates": counted,
+        "duplicates": duplicates,
     }
+
+
+def chance_of(pairs: PairSet, folds: int, copies: Copies | None) -> dict[str, float]:
+    """Return the recalls of a random order, in the first fold."""
     size = len(pairs.images) // folds
     first = pairs.image_of_caption[pairs.image_of_caption < size]
-    chance = chance_recalls(first, size, split_copies(copies, pairs.image_of_caption, folds)[0])
-    wrong = noise_rates(judged)
-    if None in wrong.values():  # of a small split one network alone may find noise where there is none
-        wrong["mean"] = None
-    result = {"rows": rows, "chance": chance, "health": health, "wrong_pairs": wrong, "protocol": described}
-    if matched is not None:
-        result["matches"] = matched
-    write_json(result_file(folder, pairs.name, folds), result)
-    return result
+    return chance_recalls(first, size, split_copies(copies, pairs.image_of_caption, folds)[0])
 
 
 def _matches(setup: Setup, pairs: PairSet, folds: int) -> dict[str, Matches]:
@@ -116,7 +141,9 @@ def _matches(setup: Setup, pairs: PairSet, folds: int) -> dict[str, Matches]:
     return read_matches(matches_folder(), setup.source.path, pairs.image_of_caption, len(pairs.images))
 
 
-def _copies(pairs: PairSet, texts: Features | PackedTokens, duplicates: str) -> tuple[Copies | None, dict[str, Any]]:
+def choose_copies(
+    pairs: PairSet, texts: Features | PackedTokens, duplicates: str
+) -> tuple[Copies | None, dict[str, Any]]:
     """Return the copies that count as right, and how many there are.
 
     Where there are none, both ways of counting are the same; the result then names the one of the literature.

@@ -8,9 +8,9 @@ from typing import Any, Literal
 from in2r.config import deciding, fill, key, section, with_values
 from in2r.errors import InputError
 from in2r.files import expand_home
-from in2r.methods import LossConfig, MethodConfig, PartitionConfig, build_method, find_method
+from in2r.methods import LossConfig, Method, MethodConfig, PartitionConfig, build_method, find_method
 from in2r.methods.in2r import In2rConfig
-from in2r.models.build import ModelConfig, model_fault
+from in2r.models.build import INTERACTION, REGION_NORM, ModelConfig, model_fault
 from in2r.runs.presets import on_preset, read_preset
 from in2r.settings_text import merge, parse_overrides, read_yaml
 
@@ -223,7 +223,13 @@ def _source(source: str | Path | None) -> dict[str, Any]:
 def _check(config: RunConfig) -> None:
     """Refuse settings that contradict each other, or that have no effect."""
     method = build_method(config.method, config.partition, config.loss)
-    faults = method.fault(config.model.dim), _noise_fault(config), model_fault(config.model), _other_fault(config)
+    faults = (
+        method.fault(config.model.dim),
+        _noise_fault(config),
+        model_fault(config.model),
+        _pair_fault(config, method),
+        _other_fault(config),
+    )
     for fault in faults:
         if fault:
             raise InputError(f"configuration: {fault}")
@@ -247,19 +253,36 @@ def _noise_fault(config: RunConfig) -> str:
     return ""
 
 
+def _pair_fault(config: RunConfig, method: Method) -> str:
+    """Say what the method asks of a backbone that this one does not have."""
+    model, name = config.model, config.method.name
+    if model.backbone in INTERACTION and method.compares_vectors:
+        return f"{name} compares vectors, and model.backbone={model.backbone} makes none that tell what S is"
+    if model.backbone != "scan":
+        return ""
+    if method.reads_vectors:
+        return (
+            f"{name} reads the vector of a whole image and of a whole caption ({', '.join(method.reads_vectors)}), and "
+            "model.backbone=scan learns none; use model.backbone=sgr or saf"
+        )
+    if method.needs_bounded and model.scan_pooling == "lse":
+        return (
+            f"{name} takes S for a number in [-1, 1], which model.scan_pooling=lse exceeds; set model.scan_pooling=mean"
+        )
+    return ""
+
+
 def _other_fault(config: RunConfig) -> str:
     train, positions = config.train, config.model.gpo_position_dim
     if train.weight_decay and train.optimizer != "adamw":
         return (
             f"`train.weight_decay` ({train.weight_decay:g}) is for `train.optimizer=adamw`; {train.optimizer} has none"
         )
-    if config.model.backbone == "sgr" and train.region_drop:
+    if config.model.backbone in REGION_NORM and train.region_drop:
         return (
-            f"`train.region_drop` ({train.region_drop:g}) must be 0 for model.backbone=sgr: its BatchNorm has one "
-            "channel per region, whose statistics would be those of the regions that stay"
+            f"`train.region_drop` ({train.region_drop:g}) must be 0 for model.backbone={config.model.backbone}: its "
+            "BatchNorm has one channel per region, whose statistics would be those of the regions that stay"
         )
-    if config.model.backbone == "sgr" and find_method(config.method.name).compares_vectors:
-        return f"{config.method.name} compares vectors, and model.backbone=sgr makes none that tell what S is"
     whole = any(walk.whole for walk in find_method(config.method.name).sets)
     if train.batch_of == "images" and train.captions_per_image > 1 and whole:
         return (

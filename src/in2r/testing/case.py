@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from in2r.methods import Batch, Division, Net
+from in2r.models.build import INTERACTION
 from in2r.runs.checkpoints import checkpoints
 from in2r.runs.folder import RunFolder
 from in2r.runs.settings import RunConfig, load_config
@@ -19,7 +20,7 @@ from in2r.training.setup import open_setup
 from in2r.training.step import Batches
 from in2r.training.train import Silent, resume_run, start_run
 
-BACKBONES = ("gpo", "vsepp", "sgr")
+BACKBONES = ("gpo", "vsepp", *INTERACTION)
 
 
 class KilledError(Exception):
@@ -67,7 +68,10 @@ class Case:
             "train.device=cpu", "train.threads=1", "partition.batch_size=30", "partition.single_mode=split",
             "checkpoint.every_steps=4",
         ]  # fmt: skip
-        base += ["train.region_drop=0", "model.sgr_dim=8"] if self.backbone == "sgr" else ["data.caption_vectors=vecs"]
+        if self.backbone in INTERACTION:
+            base += ["train.region_drop=0", "model.sgr_dim=8"]
+        else:
+            base.append("data.caption_vectors=vecs")
         config = load_config(self.method, [*base, *self.overrides, *overrides])
         if "warmup_epochs" in vars(config.method):
             config = load_config(self.method, ["method.warmup_epochs=1", *base, *self.overrides, *overrides])

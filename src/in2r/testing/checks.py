@@ -15,6 +15,7 @@ from in2r.methods.base import Method
 from in2r.methods.division import NOISY
 from in2r.metrics import recall_at_k
 from in2r.models.base import Backbone, Items
+from in2r.models.build import INTERACTION
 from in2r.models.folder import load
 from in2r.results import export_model
 from in2r.runs.folder import RunFolder
@@ -194,7 +195,7 @@ def exports_what_was_trained(case: Case) -> None:
     model = load(path / "model", device="cpu")
     data = case.folder / "data"
     captions = (data / "dev_caps.txt").read_text(encoding="utf-8").splitlines()
-    texts = captions if case.backbone == "sgr" else np.load(data / "dev_vecs.npy")
+    texts = captions if case.backbone in INTERACTION else np.load(data / "dev_vecs.npy")
     images = np.load(data / "dev_ims.npy")
     similarity = model.score(images, texts).astype(np.float64)
     found = recall_at_k(similarity, np.repeat(np.arange(len(images)), 5), tolerance=1e-6)

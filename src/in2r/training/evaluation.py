@@ -1,7 +1,7 @@
 """Recall of a split: one row per network, and one of their ensemble; a single network is its own ensemble."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from in2r.data.text.vocabulary import PackedTokens
 from in2r.errors import InputError
 from in2r.metrics import Copies, chance_recalls, fold_mean, recalls_from_ranks, split_copies, split_folds
 from in2r.models.base import Backbone, Items
-from in2r.models.blocks import ranks_of_each
+from in2r.models.blocks import Means, ranks_of_each
 from in2r.models.encode import encode_images, encode_texts
 from in2r.transfer import send
 
@@ -60,12 +60,10 @@ def evaluate_split(
     Raises:
         InputError: an embedding is not finite; named by network, split and item.
     """
-    images = {name: _countable(encode_images(net, split.images, device)) for name, net in backbones.items()}
-    captions = {name: _countable(encode_texts(net, texts, device)) for name, net in backbones.items()}
-    for name in backbones:
-        _require_finite(f"network {name}: {split.name} image", images[name].vector)
-        _require_finite(f"network {name}: {split.name} caption", captions[name].vector)
-    rows = _recalls(backbones, images, captions, split, folds, copies)
+    encoded = {name: encode_split(name, net, split, texts, device) for name, net in backbones.items()}
+    images, captions = ({name: both[side] for name, both in encoded.items()} for side in (0, 1))
+    found = recalls_of(list(backbones.values()), list(encoded.values()), split, folds, copies)
+    rows = dict(zip([*backbones, "ensemble"], [*found, dict(found[0])] if len(found) == 1 else found, strict=True))
     several = len(backbones) > 1
     in_fold, owners = len(split.images) // folds, np.asarray(split.image_of_caption)
     chance = chance_recalls(owners[owners < in_fold], in_fold)["rsum"]
@@ -81,6 +79,21 @@ def evaluate_split(
             a, b = (items[name].vector for name in backbones)
             health[f"peer_similarity_{side}"] = float((a * b).sum(1).mean())
     return rows, health
+
+
+def encode_split(
+    name: str, backbone: Backbone, split: PairSet, texts: Features | PackedTokens, device: torch.device
+) -> tuple[Items, Items]:
+    """Return all images and captions of a split, encoded where ranks can be counted.
+
+    Raises:
+        InputError: an embedding is not finite; named by network, split and item.
+    """
+    images = _countable(encode_images(backbone, split.images, device))
+    captions = _countable(encode_texts(backbone, texts, device))
+    _require_finite(f"network {name}: {split.name} image", images.vector)
+    _require_finite(f"network {name}: {split.name} caption", captions.vector)
+    return images, captions
 
 
 def is_at_chance(recalls: dict[str, float], images: int, rsum_by_chance: float) -> bool:
@@ -143,24 +156,32 @@ def _require_finite(what: str, embeddings: Tensor) -> None:
         raise InputError(f"{what} {int(bad.nonzero()[0])} has an embedding that is not finite")
 
 
-def _recalls(
-    backbones: Mapping[str, Backbone],
-    images: Mapping[str, Items],
-    captions: Mapping[str, Items],
+def recalls_of(
+    backbones: Sequence[Backbone],
+    encoded: Sequence[tuple[Items, Items]],
     split: PairSet,
     folds: int,
     copies: Copies | None,
-) -> Rows:
-    """Return the recalls of each network, and of their mean similarity."""
+    means: Means | None = None,
+) -> list[dict[str, float]]:
+    """Return the recalls of each network, and then of each mean similarity.
+
+    Args:
+        backbones: the networks.
+        encoded: each one's images and captions, from `encode_split`.
+        split: the images and captions.
+        folds: as in `evaluate_split`.
+        copies: likewise.
+        means: as in `ranks_of_each`.
+    """
     owners = np.asarray(split.image_of_caption)
     parts = split_folds(np.arange(len(split.images)), np.arange(len(owners)), owners, folds)
     found: list[list[dict[str, float]]] = []
     for (rows, columns, owner), own in zip(parts, split_copies(copies, owners, folds), strict=True):
-        v, u = ([_at(side[name], at) for name in backbones] for side, at in ((images, rows), (captions, columns)))
-        each = ranks_of_each(list(backbones.values()), v, u, owner, copies=own)
+        v, u = [_at(images, rows) for images, _ in encoded], [_at(captions, columns) for _, captions in encoded]
+        each = ranks_of_each(backbones, v, u, owner, copies=own, means=means)
         found.append([recalls_from_ranks(*ranks) for ranks in each])
-    means = [fold_mean(list(row)) for row in zip(*found, strict=True)]
-    return dict(zip([*backbones, "ensemble"], [*means, dict(means[0])] if len(means) == 1 else means, strict=True))
+    return [fold_mean(list(row)) for row in zip(*found, strict=True)]
 
 
 def _at(items: Items, places: NDArray[np.int64]) -> Items:
