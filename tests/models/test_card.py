@@ -113,7 +113,7 @@ def test_a_description_of_little_gives_a_short_card() -> None:
     [
         (Inputs(8, "words", len(WORDS), 3), "gpo"),
         (Inputs(8, "words", len(WORDS), 3), "sgr"),
-        (Inputs(8, "words", len(WORDS)), "scan"),
+        (Inputs(8, "words", len(WORDS), 3), "scan"),
         (Inputs(8, "vectors", 6, 1), "gpo"),
         (Inputs(8, "vectors", 6), "gpo"),
     ],

@@ -127,9 +127,15 @@ def test_a_pushed_model_comes_back(run: Path, server: Hub, capsys: pytest.Captur
 
 @pytest.mark.parametrize(
     ("name", "hub_id"),
-    [("me/mine", True), ("my-team/f30k.v2_1", True), ("./me/mine", False), ("/me/mine", False),
-     ("me/mine/model", False), ("mine", False), ("../mine", False), ("me/", False), ("a b/c", False), ("~/mine", False), ("me/mine\n", False)],
-)  # fmt: skip
+    [
+        *[(name, True) for name in ("me/mine", "my-team/f30k.v2_1")],
+        *[
+            (name, False)
+            for name in ("./me/mine", "/me/mine", "me/mine/model", "mine", "../mine", "me/", "a b/c", "~/x")
+        ],
+        ("me/mine\n", False),
+    ],
+)
 def test_owner_and_name_are_told_from_paths(name: str, hub_id: bool) -> None:
     assert is_hub_id(name) is hub_id
 
