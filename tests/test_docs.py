@@ -2,6 +2,8 @@
 
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import fields
 from importlib import import_module
@@ -12,12 +14,15 @@ import numpy as np
 import pytest
 import torch
 
+import in2r
 from in2r.cli.main import build_parser
+from in2r.data.text.vocabulary import Vocabulary
 from in2r.errors import InputError
 from in2r.files import read_json
 from in2r.methods import METHODS
 from in2r.models.build import Inputs, ModelConfig, build_backbone
 from in2r.models.folder import save_model
+from in2r.models.onnx_folder import export_onnx
 from in2r.report import Share
 from in2r.results import evaluate_run, export_model, score_run
 from in2r.runs.folder import RunFolder
@@ -80,6 +85,30 @@ def test_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     np.save(tmp_path / "audited" / "data" / "captions.npy", np.ones((9, 5), np.float32))
     names = run_blocks(CHECKOUT / "README.md", {})
     assert np.shape(names["similarity"]) == (3, 1)
+
+
+def test_sharing_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The example of the ONNX files gives what the model gives, in a process that never imports PyTorch."""
+    for package in ("onnx", "onnxruntime"):
+        pytest.importorskip(package, reason="not installed: pip install 'in2r[onnx]'")
+    monkeypatch.chdir(tmp_path)
+    texts = ["a red dog runs", "two cats", ""]
+    words = Vocabulary.build(texts, min_count=1)
+    config, inputs = ModelConfig(dim=8, word_dim=5), Inputs(6, "words", len(words), 4)
+    torch.manual_seed(0)
+    encoders = {name: build_backbone(config, inputs) for name in "AB"}
+    save_model("runs/mine/model", encoders, config, inputs, words, None, {})
+    loading, serving = blocks(CHECKOUT / "docs" / "sharing.md", "python")
+    names: dict[str, object] = {}
+    exec(loading, names)
+    features = np.random.default_rng(0).standard_normal((5, 4, 6)).astype(np.float32)
+    np.save("features.npy", features)
+    Path("captions.txt").write_text("\n".join(texts) + "\n", encoding="utf-8")
+    export_onnx(in2r.load("shared", "cpu"), "mine-onnx")
+    ending = "import sys\nassert 'torch' not in sys.modules\nnp.save('similarity.npy', similarity)\n"
+    subprocess.run([sys.executable, "-c", serving + ending], check=True)
+    expected = names["model"].score(features, texts)  # type: ignore[attr-defined]
+    np.testing.assert_allclose(np.load("similarity.npy"), expected, atol=1e-5)
 
 
 def test_the_parts_of_corroborate_run_in_a_loop_of_ones_own() -> None:
@@ -190,7 +219,7 @@ def test_configuration_keys_exist(page: Path) -> None:
     sections = "|".join(section.name for section in fields(RunConfig))
     written = [re.fullmatch(rf"((?:{sections})\.[a-z_0-9]+)(=.*)?", code) for code in inline_code(page)]
     names = {found[1] for found in written if found}
-    files = {name for name in names if name.endswith((".py", ".json"))}
+    files = {name for name in names if name.endswith((".py", ".json", ".safetensors"))}
     assert sorted(name for name in names - files if not is_known(name)) == []
 
 

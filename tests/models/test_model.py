@@ -269,8 +269,8 @@ def test_folder_holds_weights_words_settings_and_card(words: Path) -> None:
     assert sorted(path.name for path in words.iterdir()) == [
         "README.md",
         "config.json",
+        "model.safetensors",
         "vocabulary.json",
-        "weights.safetensors",
     ]
     config = json.loads((words / "config.json").read_text())
     assert config["vocabulary"] == {"hash": WORDS.hash, "words": len(WORDS)}
@@ -302,7 +302,7 @@ def test_another_vocabulary_is_refused(words: Path) -> None:
 
 
 def cut_weights(folder: Path) -> None:
-    file = folder / "weights.safetensors"
+    file = folder / "model.safetensors"
     file.write_bytes(file.read_bytes()[:-20])
 
 
@@ -317,8 +317,8 @@ def change_config(**values: object):  # type: ignore[no-untyped-def]
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (cut_weights, "weights.safetensors: not a readable safetensors file"),
-        (lambda folder: (folder / "weights.safetensors").unlink(), "weights.safetensors: no such file"),
+        (cut_weights, "model.safetensors: not a readable safetensors file"),
+        (lambda folder: (folder / "model.safetensors").unlink(), "model.safetensors: no such file"),
         (lambda folder: (folder / "config.json").unlink(), "no config.json here; expected a model folder"),
         (
             lambda folder: (folder / "config.json").write_text('{"a": 1}'),
@@ -342,7 +342,7 @@ def change_config(**values: object):  # type: ignore[no-untyped-def]
             for name, value in (("image_dim", -1), ("image_dim", 2**40), ("text_dim", 0))
         ],
         *[
-            (change_config(model={"dim": dim}), r"weights\.safetensors: weights of network A do not fit its settings")
+            (change_config(model={"dim": dim}), r"model\.safetensors: weights of network A do not fit its settings")
             for dim in (2**24, 2**40, 2**62)
         ],
     ],

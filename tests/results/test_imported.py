@@ -76,6 +76,8 @@ def check(out: Path, data: Path, expected: NDArray[np.float32]) -> None:
     recalls = recalls_from_ranks(*ranks_from_similarity(expected, owner))
     rows = json.loads((out / "result_test.json").read_text())["rows"]
     assert rows["ensemble"] == pytest.approx(recalls)
+    assert "This project did not train them." in (out / "model" / "README.md").read_text(encoding="utf-8")
+    assert main(["push", str(out), "me/mine", "--plan"]) == 0  # the card is made, with the test result
 
 
 def twins(made: list[Network], *more: dict[str, torch.Tensor]) -> dict[str, Any]:

@@ -458,7 +458,7 @@ def test_a_folder_that_cannot_be_written_is_refused_before_anything_is_computed(
 
 def test_weights_that_are_not_a_runs_best_are_refused(run: Path) -> None:
     folder = RunFolder(run)
-    shutil.copy(export_model(folder, reopen(folder)) / "weights.safetensors", folder.best_file)
+    shutil.copy(export_model(folder, reopen(folder)) / "model.safetensors", folder.best_file)
     with pytest.raises(InputError, match=r"best\.safetensors: of another run \(mark None"):
         evaluate_run(run)
 

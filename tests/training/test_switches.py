@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
+from in2r.data.noise import describe_noise
 from in2r.errors import InputError
 from in2r.results import evaluate_run
-from in2r.results.protocol import describe_noise
 from in2r.runs.checkpoints import checkpoints
 from in2r.runs.folder import RunFolder
 from in2r.tensors import load_tensors

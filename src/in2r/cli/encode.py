@@ -37,7 +37,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("model", type=path_argument, metavar="MODEL", help="a model folder or a run folder")
+    parser.add_argument("model", type=path_argument, metavar="MODEL", help="a model or run folder, or owner/name")
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument(
         "--images", type=path_argument, metavar="NPY", help="features (N, regions, dim); or (N, dim), if so in training"

@@ -158,7 +158,7 @@ def wrong_pairs(result: dict[str, Any]) -> str:
 
 def protocol_lines(protocol: dict[str, Any]) -> list[str]:
     """Say what decides the meaning of the figures."""
-    from in2r.results.protocol import describe_noise
+    from in2r.data.noise import describe_noise
 
     data, evaluated, selection = protocol["data"], protocol["evaluated"], protocol["selection"]
     made = (

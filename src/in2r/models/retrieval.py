@@ -3,8 +3,10 @@
 import hashlib
 import json
 import logging
+import os
 from collections.abc import Callable, Mapping
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -37,6 +39,9 @@ class RetrievalModel:
     that.
 
     Attributes:
+        networks: the backbones by name, in eval mode on the device.
+        inputs: what they are fed with.
+        vocabulary: the words, where captions are read as text; else None.
         interacts: whether only `score` gives the similarity.
         info: the content of config.json: sizes, inputs, data, noise, method, results.
         device: where it computes.
@@ -50,14 +55,57 @@ class RetrievalModel:
         device: torch.device,
         info: dict[str, Any],
     ) -> None:
-        self._encoders = [encoder.to(device).eval() for encoder in encoders.values()]
-        self._inputs, self._vocabulary = inputs, vocabulary
+        self.networks = {name: encoder.to(device).eval() for name, encoder in encoders.items()}
+        self._encoders = list(self.networks.values())
+        self.inputs, self.vocabulary = inputs, vocabulary
         self.interacts = self._encoders[0].interacts
         self.device, self.info = device, info
 
+    @classmethod
+    def from_pretrained(
+        cls,
+        name: str | os.PathLike[str],
+        device: str = "auto",
+        network: Literal["ensemble", "A", "B"] = "ensemble",
+        *,
+        revision: str | None = None,
+    ) -> "RetrievalModel":
+        """Load a folder or a model on a hub; the same as `in2r.load`."""
+        from in2r.models.folder import load
+
+        return load(name, device, network, revision=revision)
+
+    def save_pretrained(self, folder: str | os.PathLike[str]) -> Path:
+        """Write the networks that are loaded as a model folder with its card; return the folder.
+
+        Raises:
+            InputError: something that is no model is there, or it cannot be written.
+        """
+        from in2r.models.sharing import save_copy
+
+        return save_copy(self, folder)
+
+    def push_to_hub(
+        self, repo: str, *, private: bool = False, licence: str | None = None, test: Mapping[str, Any] | None = None
+    ) -> str:
+        """Send the networks that are loaded to a hub, with a model card; return the commit's address.
+
+        Args:
+            repo: owner/name; it is made if it is not there.
+            private: nobody else may read it; where it is there and public, nothing is sent.
+            licence: the identifier of the licence that it is given under, such as apache-2.0.
+            test: the content of RUN/result_test.json of this model, for the card.
+
+        Raises:
+            InputError: huggingface_hub is not installed, the hub refuses, or `test` is of another epoch.
+        """
+        from in2r.models.sharing import push
+
+        return push(self, repo, private=private, licence=licence, test=test)
+
     def __repr__(self) -> str:
         """Say what goes in and what comes out."""
-        inputs, networks = self._inputs, len(self._encoders)
+        inputs, networks = self.inputs, len(self._encoders)
         texts = f"{inputs.text_dim} words" if inputs.text == "words" else f"caption vectors of {inputs.text_dim}"
         said = f"{networks} network{'s' * (networks > 1)}, images of {inputs.image_dim}, {texts}"
         return f"RetrievalModel({said} -> vectors of {self.dim}, on {self.device})"
@@ -98,8 +146,8 @@ class RetrievalModel:
             vectors: Vectors = self.encode_images(features, lengths) @ self.encode_captions(captions).T
             return vectors
         array, counts = self._checked_images(features, lengths)
-        assert self._vocabulary is not None  # an interaction backbone reads words
-        tokens = self._tokens(captions, self._vocabulary)
+        assert self.vocabulary is not None  # an interaction backbone reads words
+        tokens = self._tokens(captions, self.vocabulary)
         result = np.empty((len(array), len(tokens)), np.float32)
         shortest_first = torch.from_numpy(np.argsort(np.diff(tokens.offsets), kind="stable"))
         for some in torch.split(shortest_first, BATCH):
@@ -138,8 +186,8 @@ class RetrievalModel:
 
     def _check_flat(self, count: int, dim: int) -> None:
         """Refuse (N, d) where the model was trained on several regions; say how it is read where that is not known."""
-        trained = self._inputs.regions
-        if trained == 1 or dim != self._inputs.image_dim:
+        trained = self.inputs.regions
+        if trained == 1 or dim != self.inputs.image_dim:
             return
         ways = (
             f"one image of {count} regions is (1, {count}, {dim}), {count} images of one vector are ({count}, 1, {dim})"
@@ -162,15 +210,15 @@ class RetrievalModel:
                 interaction backbone without `coarse`.
         """
         self._require_vectors(coarse)
-        if self._vocabulary is not None:
-            tokens = self._tokens(captions, self._vocabulary)
+        if self.vocabulary is not None:
+            tokens = self._tokens(captions, self.vocabulary)
 
             def encode_words(encoder: Backbone, block: slice) -> Tensor:
                 items = torch.arange(block.start, block.stop)
                 return encode_texts(encoder, tokens, self.device, items).vector
 
             return self._encode(len(tokens), encode_words, "captions", out)
-        dim = self._inputs.text_dim
+        dim = self.inputs.text_dim
         wanted = f"caption vectors (N, {dim}): this model was not trained on text"
         array = _numbers(captions, "captions", wanted)
         _require_shape("captions", captions, array, 2, dim, wanted)
@@ -198,7 +246,7 @@ class RetrievalModel:
         if array.ndim == 2:
             self._check_flat(*array.shape)
             array = array[:, None, :]
-        _require_shape("images", features, array, 3, self._inputs.image_dim, self._inputs.image_shapes)
+        _require_shape("images", features, array, 3, self.inputs.image_dim, self.inputs.image_shapes)
         return array, None if lengths is None else _lengths(lengths, *array.shape[:2])
 
     def _tokens(self, captions: Any, vocabulary: Vocabulary) -> PackedTokens:

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from in2r.data.noise import describe_noise
 from in2r.errors import InputError
 from in2r.plots import style
 from in2r.results.embeddings import NEIGHBORS, Embeddings, describe_embeddings
-from in2r.results.protocol import describe_noise
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

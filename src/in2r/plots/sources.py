@@ -9,9 +9,9 @@ from typing import Any, Literal
 from in2r.bench.groups import GroupRecords, read_group_records
 from in2r.bench.protocols import Noise
 from in2r.bench.records import ENSEMBLE, in_phases, read_record
+from in2r.data.noise import describe_noise
 from in2r.errors import InputError
 from in2r.form import read
-from in2r.results.protocol import describe_noise
 from in2r.runs.folder import RunFolder
 
 logger = logging.getLogger(__name__)

@@ -23,7 +23,6 @@ from in2r.models.released import Released, read_released
 from in2r.models.released_weights import Sizes, fit_words, own_weights, sizes_of, unused_modules
 from in2r.results.best import load_best
 from in2r.results.evaluate import evaluate_run
-from in2r.results.export import dev_table
 from in2r.results.protocol import protocol
 from in2r.runs.folder import RunFolder
 from in2r.runs.identity import mark, versions
@@ -38,20 +37,6 @@ log = logging.getLogger(__name__)
 
 CHUNK = 4096
 """items whose embeddings are in memory at a time while a mean is taken"""
-CARD = """\
-# Image-text retrieval model, imported
-
-Weights of {repository}, from the checkpoint {file} (SHA-256 {sha256}), brought into IN²R's format by `in2r import`.
-This project did not train them. What they were trained on, with which mismatches, and their licence are for that
-repository to say. Stored with them (None: nothing is): epoch {epoch}, best rSum {best_rsum} on its own dev split.
-
-    import in2r
-    model = in2r.load("this folder")
-    similarity = model.score(features, captions)  # {images}, a list of texts
-
-## Results on the dev split, by this project's code
-{table}
-"""
 
 
 def import_checkpoint(
@@ -99,9 +84,8 @@ def import_checkpoint(
         _write_run(folder, setup, _describe(released, file, setup), backbones, *evaluated)
         best = load_best(folder, setup)
         described = protocol(folder, setup, best)
-        card = CARD.format(**described["imported"], images=setup.inputs.image_shapes, table=dev_table(best.dev))
         extra = {"protocol": described, "dev": best.dev}
-        save_model(folder.model, best.backbones, config.model, setup.inputs, words, card, extra)
+        save_model(folder.model, best.backbones, config.model, setup.inputs, words, None, extra)
     return evaluate_run(folder.path)
 
 

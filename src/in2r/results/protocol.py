@@ -62,15 +62,3 @@ def steps_per_network(folder: RunFolder) -> dict[str, int]:
         for name, steps in record["steps"].items():
             total[name] = total.get(name, 0) + int(steps)
     return total
-
-
-def describe_noise(noise: dict[str, Any] | None) -> str:
-    """Say in a few words which mismatches were injected."""
-    if noise is None:
-        return "no injected noise"
-    nominal = "undeclared ratio" if noise["nominal"] is None else f"{noise['nominal']:g}"
-    text = f"{noise['level']}-level noise {nominal} (realised {noise['realised']:.4f}, "
-    text += f"index {noise['sha256'][:12]})"
-    text += ", ORACLE: trained on the truly matching pairs only" if noise["oracle"] else ""
-    hidden = noise.get("hide_original")  # absent from runs of an older in2r
-    return text + (", ANALYSIS WITH THE TRUTH: nothing of a query's original image was found" if hidden else "")

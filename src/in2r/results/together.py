@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from in2r.data.fingerprint import changed_splits
+from in2r.data.noise import describe_noise
 from in2r.device import use_threads
 from in2r.errors import InputError
 from in2r.files import require_writable, write_json
 from in2r.models.base import Backbone
 from in2r.results.best import Best
 from in2r.results.evaluate import chance_of, choose_copies, describe_split, open_best, require_folds, result_file
-from in2r.results.protocol import describe_noise, protocol
+from in2r.results.protocol import protocol
 from in2r.runs.folder import RunFolder
 from in2r.training.evaluation import encode_split, recalls_of
 from in2r.training.setup import Setup

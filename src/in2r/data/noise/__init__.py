@@ -6,6 +6,8 @@ move together.
 """
 
 from in2r.data.noise.files import load_index, npy_path, save_index, sidecar_path
-from in2r.data.noise.index import NoiseIndex, draw_noise, make_index
+from in2r.data.noise.index import NoiseIndex, describe_noise, draw_noise, make_index
 
-__all__ = ["NoiseIndex", "draw_noise", "load_index", "make_index", "npy_path", "save_index", "sidecar_path"]
+__all__ = [
+    "NoiseIndex", "describe_noise", "draw_noise", "load_index", "make_index", "npy_path", "save_index", "sidecar_path",
+]  # fmt: skip
