@@ -118,12 +118,12 @@ class RetrievalModel:
     @property
     def reads(self) -> str:
         """What captions are given as: "words" (texts) or "vectors"."""
-        return self._inputs.text
+        return self.inputs.text
 
     @property
     def fingerprint(self) -> str:
         """SHA-256 (hexadecimal) of all that decides a vector: weights, settings, vocabulary; not of the place."""
-        words = None if self._vocabulary is None else self._vocabulary.hash
+        words = None if self.vocabulary is None else self.vocabulary.hash
         settings = {key: self.info.get(key) for key in ("model", "inputs")}
         decides = [[weights_hash(encoder) for encoder in self._encoders], settings, words]
         return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
