@@ -101,3 +101,18 @@ def test_the_copy_is_the_users_table_byte_for_byte(tmp_path: Path) -> None:
     assert source.table == "pairs.csv"
     source.write_table(tmp_path / source.table)
     assert (tmp_path / "pairs.csv").read_bytes() == given.read_bytes()
+
+
+def test_a_stray_zero_byte_makes_no_utf_16(tmp_path: Path) -> None:
+    images = photos(tmp_path / "p")
+    made = tmp_path / "t.csv"
+    made.write_bytes(b"image,caption\na.jpg,a d\0og\n" + b"b.jpg,a cat\n" * 40)
+    with pytest.raises(InputError, match=r"t\.csv: byte 23 is zero, which no text has"):
+        read_pairs(images, made)
+
+
+def test_a_name_that_two_columns_have_is_refused(tmp_path: Path) -> None:
+    images = photos(tmp_path / "p")
+    made = table(tmp_path, "Bild,Bild,caption\na.jpg,a.jpg,a dog\n")
+    with pytest.raises(InputError, match=r"several columns are named 'Bild' \(--image-column\)"):
+        read_pairs(images, made, image="Bild")

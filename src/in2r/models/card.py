@@ -205,8 +205,9 @@ def _features(protocol: Mapping[str, Any]) -> str:
     lines = []
     for side in SIDES:
         if (made := record[side]) is not None:
-            said = [f"weights SHA-256 {str(made.get('weights_sha256'))[:12]}", f"preprocessing {made['preprocessing']}"]
-            lines.append(f"- {side}: {label(made)} ({'; '.join(said if 'preprocessing' in made else said[:1])})")
+            said = [f"weights SHA-256 {str(made.get('weights_sha256'))[:12]}"]
+            said += [f"{name} {made[name]}" for name in ("preprocessing", "tokenizer", "pooling") if name in made]
+            lines.append(f"- {side}: {label(made)} ({'; '.join(said)})")
     return "\n".join([*lines, "", "Features of another encoder are refused where `encoder.json` names it."])
 
 

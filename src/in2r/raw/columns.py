@@ -70,7 +70,11 @@ def _choose(path: Path, found: list[str], given: str | None, usual: tuple[str, .
 
 def _given(path: Path, found: list[str], given: str, what: str) -> str:
     same = [own for own in found if own == given] or [own for own in found if own.casefold() == given.casefold()]
-    if len(same) != 1:
+    if len(same) > 1:
+        raise InputError(
+            f"{path}: several columns are named {given!r} (--{what}-column); rename those that are not meant"
+        )
+    if not same:
         raise InputError(f"{path}: no column {given!r} (--{what}-column); found {_listed(found)}{near(given, found)}")
     return same[0]
 
@@ -80,7 +84,9 @@ def _listed(names: list[str]) -> str:
 
 
 _SAMPLE = 2**20
-"""bytes that are looked at for zero bytes, which only UTF-16 without a mark has"""
+"""bytes that are looked at for zero bytes, which UTF-16 without a mark has"""
+MOST_ZEROS = 0.02
+"""share of zero bytes, at odd or at even places, above which a table is UTF-16: its digits alone make more"""
 
 
 def find_encoding(path: Path) -> str | None:
@@ -97,8 +103,11 @@ def find_encoding(path: Path) -> str | None:
     if data.startswith((codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return None
     head = data[:_SAMPLE]
+    zeros = head[1::2].count(0), head[::2].count(0)
+    if max(zeros) > MOST_ZEROS * len(head):
+        return "utf-16-le" if zeros[0] > zeros[1] else "utf-16-be"
     if b"\0" in head:
-        return "utf-16-le" if head[1::2].count(0) > head[::2].count(0) else "utf-16-be"
+        raise InputError(f"{path}: byte {head.index(0)} is zero, which no text has; save the table anew as UTF-8")
     return None if _is(data, "utf-8") else _windows(path, data)
 
 
@@ -107,7 +116,7 @@ def _windows(path: Path, data: bytes) -> str:
         raise InputError(f"{path}: neither UTF-8 nor cp1252; name the encoding with --encoding, such as gb18030")
     log.warning(
         "%s: not UTF-8; read as cp1252 (Windows, western Europe). If captions look wrong, name the encoding: "
-        "--encoding gb18030", path,
+        "--encoding, such as --encoding gb18030", path,
     )  # fmt: skip
     return "cp1252"
 
