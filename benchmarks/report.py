@@ -102,7 +102,7 @@ PEERS = MainTable(
     {f"{noise}, 3 seeds": noise for noise in ("60 %", "80 %")},
 )
 SAME_START = MainTable(
-    ("same-start",),
+    ("same-start", "methods"),  # of the second: rows whose own warm-up is the common one
     {label: name for label, name in PEER_ROWS.items() if label not in ("plain", "warm-up loss only", "corroborate")},
     {f"{noise}, seed 0": noise for noise in ("60 %", "80 %")},
     {},
