@@ -1,6 +1,7 @@
 """`in2r eval --eccv` on data of COCO's layout, with files of the package's layout."""
 
 import json
+import sys
 import warnings
 from pathlib import Path
 
@@ -45,6 +46,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         write_json(folder / "data" / f"{name}_caption_to_image.json", images)
     np.save(folder / "data" / "coco_test_ids.npy", np.array(CAPTIONS).ravel())
     monkeypatch.syspath_prepend(folder.parent)
+    monkeypatch.delitem(sys.modules, "eccv_caption", raising=False)  # the real one, which another test imports
     return folder / "data"
 
 

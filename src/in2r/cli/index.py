@@ -75,7 +75,8 @@ def run(args: argparse.Namespace) -> int:
         case [model, data]:
             return _make(args, Path(model), Path(data))
     forms = ", ".join(line.strip() for line in USAGE.splitlines())
-    raise InputError(f"`in2r index {command_line(*args.words)}`: expected {forms}")
+    given = command_line("in2r", "index", *args.words)
+    raise InputError(f"`{given}`: expected {forms}")
 
 
 def _make(args: argparse.Namespace, model: Path, data: Path) -> int:
