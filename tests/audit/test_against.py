@@ -1,5 +1,6 @@
 """New pairs judged by a kept audit: what is kept, whom it asks, what it refuses."""
 
+import csv
 import re
 from dataclasses import fields, replace
 
@@ -11,11 +12,15 @@ from sklearn.metrics import roc_auc_score
 from in2r.audit import against as module
 from in2r.audit.against import keep
 from in2r.audit.auditor import Auditor
+from in2r.audit.by_hand import move_cut
 from in2r.audit.evidence import NAMES, given_pairs
+from in2r.audit.folder import write_audit
 from in2r.audit.kept import FILE, FORMAT, Packed, load_kept, save_kept
 from in2r.audit.witnesses import Witnesses
 from in2r.errors import InputError
 from in2r.metrics import calibration_error
+from in2r.report import Decisions
+from in2r.report.decisions import Decision
 from in2r.tensors import save_tensors
 from planted_pairs import part_of, planted
 
@@ -65,6 +70,21 @@ def test_a_feed_of_another_noise_rate(auditor):
         truth = 0.0 if rows is NEW["right"] else 1.0
         assert found.noise_rate_ == pytest.approx(truth, abs=0.25)
         assert abs(found.noise_rate_ - truth) < abs(auditor.noise_rate_ - truth)
+
+
+def test_a_cut_that_decisions_moved_is_taken_over_with_what_they_make_of_scores(auditor, tmp_path):
+    decisions = Decisions(1, "", (), tuple(Decision(row, word) for row, word in enumerate(["right", "wrong"] * 20)))
+    moved = move_cut(auditor.audit_, decisions)
+    write_audit(tmp_path / "old", moved)
+    new = Auditor.load(tmp_path / "old").judge(**arguments(NEW)).audit_
+    assert new.by_hand == moved.by_hand
+    write_audit(tmp_path / "new", new)
+    with (tmp_path / "new" / "weights.csv").open() as file:
+        weights = np.array([float(row["weight"]) for row in csv.DictReader(file)])
+    below = new.verdicts.score < moved.config.cut
+    ok = np.isin(new.verdicts.names, ("ok", "vague", "suspect", "mismatch"))
+    assert (weights[ok & below] < 0.5 + 1e-6).all()
+    assert (weights[ok & ~below] > 0.5 - 1e-6).all()
 
 
 def test_one_pair_alone_is_judged_nearly_as_among_others(auditor):

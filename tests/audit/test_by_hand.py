@@ -86,6 +86,19 @@ def test_decisions_of_one_kind_alone_move_nothing(audit):
     assert move_cut(replace(audit, verdicts=replace(audit.verdicts, told=False)), both) is None
 
 
+def test_a_right_copy_is_a_duplicate_unless_it_alone_is_kept():
+    captions, owner = [*MADE["captions"][:200]], [*MADE["owner"][:200]]
+    captions += [captions[3], captions[100]]
+    owner += [owner[3], owner[100]]
+    found = Auditor(draws=2).fit(MADE["features"][:100], captions, image_of_caption=owner).audit_
+    flagged = replace(found.verdicts, names=np.full(202, "suspect"), kept=np.zeros(202, dtype=bool))
+    found = replace(found, verdicts=flagged)
+    words = {3: "right", 200: "right", 100: "wrong", 201: "right"}
+    after = follow(found, Decisions(1, "", (), tuple(Decision(row, word) for row, word in words.items())))
+    assert [str(after.verdicts.names[row]) for row in words] == ["ok", "duplicate", "mismatch", "ok"]
+    assert np.flatnonzero(after.verdicts.kept).tolist() == [3, 201]
+
+
 def test_a_sample_that_disagrees_with_the_estimate_is_believed(audit):
     """All of the first 30 pairs of the sample are wrong, by hand."""
     sample = shown_rows(audit).sample

@@ -1,4 +1,5 @@
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,17 @@ from scipy.stats import binomtest
 
 from in2r.errors import InputError
 from in2r.files import write_json
-from in2r.report import Decisions, Share, check_decisions, joined, noise_rate, precision, read_decisions, wilson
+from in2r.report import (
+    Decisions,
+    Share,
+    changed,
+    check_decisions,
+    joined,
+    noise_rate,
+    precision,
+    read_decisions,
+    wilson,
+)
 from in2r.report.decisions import Decision
 
 
@@ -59,6 +70,14 @@ def test_decisions_of_several_files_are_joined_and_the_last_word_counts() -> Non
     assert joined([mine, hers]) == Decisions(
         1, "abc", (3, 1), (Decision(3, "wrong"), Decision(0, "right"), Decision(2, "wrong"))
     )
+
+
+def test_what_was_taken_back_on_a_page_counts_no_more() -> None:
+    before = Decisions(1, "abc", (3,), (Decision(3, "wrong"), Decision(0, "unsure")))
+    after = Decisions(1, "abc", (3,), (Decision(0, "right"),), given=(3, 0))
+    assert joined([before, after]).by_row() == {0: "right"}
+    assert changed(before, after) == 2
+    assert joined([before, replace(after, given=(0,))]).by_row() == {3: "wrong", 0: "right"}
 
 
 def test_a_sample_that_was_not_drawn_is_refused(tmp_path: Path) -> None:

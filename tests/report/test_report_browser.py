@@ -175,6 +175,13 @@ def test_the_page_begins_with_earlier_decisions_and_saves_them_all(opened: Brows
     (tmp_path / "decisions.json").write_text(opened.value("document.querySelector('#text').value"))
     assert read_decisions(tmp_path / "decisions.json").by_row() == {1: "right", 2: "unsure", 77: "right"}
     assert opened.value("document.querySelector('#count').textContent").startswith("3 decided: 0 wrong, 2 right")
+    opened.value("document.querySelector('#save-dialog').close()")
+    opened.click("#worst [data-row='2'] .unsure")  # taken back, also after the page is opened again
+    opened.open((tmp_path / "report.html").as_uri())
+    opened.click("#save")
+    (tmp_path / "decisions.json").write_text(opened.value("document.querySelector('#text').value"))
+    found = read_decisions(tmp_path / "decisions.json")
+    assert (found.by_row(), sorted(found.given)) == ({1: "right", 77: "right"}, [1, 2, 77])
 
 
 def test_rows_without_a_judgement_say_why_and_cannot_be_decided(opened: Browser, tmp_path: Path) -> None:

@@ -46,6 +46,7 @@ def keep(audit: Audit) -> Kept:
         config=audit.config,
         kinds=base.names,
         encoder=pairs.encoder,
+        by_hand=audit.by_hand,
         words=None if pairs.words is None else _most_frequent(pairs.words),
         shown=Shown(rows, names, [pairs.captions[row] for row in rows.tolist()], files),
         images=Packed.of(data.images[images]),
@@ -97,7 +98,7 @@ def audit_against(
     on_step("evidence")
     judgement = judge_against(base, kept)
     on_step("verdicts")
-    return Audit(pairs, config, base, judgement, decide(pairs, base, judgement), against=kept)
+    return Audit(pairs, config, base, judgement, decide(pairs, base, judgement), against=kept, by_hand=kept.by_hand)
 
 
 def judge_against(base: EvidenceBase, kept: Kept) -> Judgement:

@@ -9,7 +9,7 @@ import torch
 
 from in2r.audit.result import Audit
 from in2r.audit.settings import AuditConfig
-from in2r.audit.verdicts import KEPT, decide
+from in2r.audit.verdicts import KEPT, copies, copy_groups, decide
 from in2r.evidence import recalibrate
 from in2r.metrics import auroc
 from in2r.report import Decisions, noise_rate
@@ -75,15 +75,26 @@ def move_cut(audit: Audit, decisions: Decisions) -> Audit | None:
 def follow(audit: Audit, decisions: Decisions) -> Audit:
     """Return the audit in which each row that was decided has the verdict of its decision; its score stays.
 
-    A suspect or mismatch that is right is ok; what is wrong is a mismatch. Unsure changes nothing.
+    A suspect or mismatch that is right is ok, or a duplicate; what is wrong is a mismatch. A duplicate that is right is
+    ok where no copy of it is kept otherwise. Unsure changes nothing.
     """
     names = audit.verdicts.names.astype(object)
     decided = {row: word for row, word in decisions.by_row().items() if row not in audit.pairs.unjudged}
+    judged = audit.pairs.judged
+    copied, group = (
+        set(judged[copies(audit.pairs)].tolist()),
+        dict(zip(judged.tolist(), copy_groups(audit.pairs), strict=True)),
+    )
     for row, word in decided.items():
         if word == "wrong":
             names[row] = "mismatch"
         elif word == "right" and names[row] in FLAGGED:
+            names[row] = "duplicate" if row in copied else "ok"
+    kept = {group[row] for row in judged[np.isin(names[judged], KEPT)].tolist()}
+    for row in sorted(row for row, word in decided.items() if word == "right" and names[row] == "duplicate"):
+        if group[row] not in kept:
             names[row] = "ok"
+            kept.add(group[row])
     verdicts = replace(audit.verdicts, names=names.astype(str), kept=np.isin(names.astype(str), KEPT))
     sampled = noise_rate(decisions)
     return replace(audit, verdicts=verdicts, decided=decided, sampled=sampled if sampled.share is not None else None)

@@ -90,6 +90,7 @@ class Kept:
         group_of_image: (n,) int64, equal for copies.
         fold_of_image: (n,) int64.
         references: (R,) int64, the pairs that are asked as neighbours; the others as other captions of their images.
+        by_hand: how decisions by hand had moved the cut (`Audit.by_hand`); None where they had not.
         trust: (K,) float32 in [0, 1], the pairs' scores.
         maps: of each fold, and one fitted on all.
         model, apart, wrong, ways, moved_alone, separation: as `Judgement` has them.
@@ -100,6 +101,7 @@ class Kept:
     config: AuditConfig
     kinds: tuple[str, ...]
     encoder: Mapping[str, Any] | None
+    by_hand: Mapping[str, Any] | None
     words: Tfidf | None
     shown: Shown
     images: Packed
@@ -232,6 +234,6 @@ def _unpacked(tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> Kept:
 
 
 _TENSORS = ("image_of_pair", "group_of_image", "fold_of_image", "references", "trust", "wrong", "ways")
-_FIGURES = ("table", "identity", "encoder", "moved_alone", "separation")
+_FIGURES = ("table", "identity", "encoder", "by_hand", "moved_alone", "separation")
 _PARTS = ("images", "texts", "model", "apart")
 _MAPS = tuple(each.name for each in fields(LinearMaps))

@@ -33,7 +33,8 @@ class Audit:
         against: the kept audit by which the pairs were judged; None: by themselves.
         decided: row → "right", "wrong" or "unsure", as decided by hand.
         sampled: share of wrong pairs in the random sample, as decided by hand; None where nothing of it was decided.
-        by_hand: how decisions by hand have moved the cut (`MovedCut`); None where they have not.
+        by_hand: how decisions by hand have moved the cut (`MovedCut`), of a kept audit those on its pairs; None where
+            they have not.
     """
 
     pairs: AuditPairs

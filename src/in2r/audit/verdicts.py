@@ -152,12 +152,17 @@ def look_alikes_that_fit(base: EvidenceBase, maps: Sequence[LinearMaps]) -> Tens
 
 def copies(pairs: AuditPairs) -> NDArray[np.bool_]:
     """Return (N,) bool: whether an earlier pair has a copy of the image and the same words."""
-    group = pairs.vectors.group_of_image[pairs.vectors.image_of_pair].numpy()
-    both = np.stack([group, pairs.same_caption], axis=1)
-    first = np.unique(both, axis=0, return_index=True)[1]
-    copies = np.ones(len(both), dtype=bool)
+    first = np.unique(copy_groups(pairs), return_index=True)[1]
+    copies = np.ones(len(pairs.judged), dtype=bool)
     copies[first] = False
     return copies
+
+
+def copy_groups(pairs: AuditPairs) -> NDArray[np.int64]:
+    """Return (N,) int64, equal for judged pairs of copies of one image and the same words."""
+    image = pairs.vectors.group_of_image[pairs.vectors.image_of_pair].numpy()
+    groups = np.unique(np.stack([image, pairs.same_caption], axis=1), axis=0, return_inverse=True)[1]
+    return groups.reshape(-1).astype(np.int64)
 
 
 def counts(verdicts: Verdicts) -> dict[str, int]:

@@ -146,10 +146,11 @@ def run(args: argparse.Namespace) -> int:
                 audit = move_cut(audit, decisions) or audit
             audit = follow(audit, decisions)
         status.update("writing")
+        if decisions is not None:  # first, so that none is lost if the writing ends here
+            out.mkdir(parents=True, exist_ok=True)
+            write_decisions(out / DECISIONS, decisions)
         write_audit(out, audit, bom=args.bom)
         write_page(out / "report.html", audit, args.source)
-        if decisions is not None:
-            write_decisions(out / DECISIONS, decisions)
     for line in audit.doubts():
         console.print(line, markup=False, highlight=False, soft_wrap=True)
     console.print(key_figures(audit))

@@ -133,7 +133,7 @@ def _listed(content: Mapping[str, Any]) -> str:
 
 def _options(given: Any) -> dict[str, Any]:
     """Return the options that are plain values, as JSON has them."""
-    values = vars(given) if isinstance(given, argparse.Namespace) else {}
+    values = vars(given) if isinstance(given, argparse.Namespace) else given if isinstance(given, dict) else {}
     plain = {str(name): value if isinstance(value, bool | str) else _number(value) for name, value in values.items()}
     return {name: value for name, value in plain.items() if value is not None}
 
@@ -142,7 +142,10 @@ def _number(value: Any) -> int | float | None:
     """Return a finite number as Python has it; None for anything else."""
     if isinstance(value, np.integer | np.floating):
         value = value.item()
-    return value if isinstance(value, int | float) and math.isfinite(value) else None
+    try:
+        return value if isinstance(value, int | float) and math.isfinite(value) else None
+    except OverflowError:  # an integer beyond all floats
+        return None
 
 
 def _family(file: Path, key: str, content: Mapping[str, Any], options: Mapping[str, Any]) -> Family:

@@ -35,12 +35,14 @@ class Decisions:
         audit: the identity of the audit that the decisions belong to.
         sample: the rows of the random sample, in the order in which they were drawn.
         decisions: at most one for each row.
+        given: the rows with which the page began; one of them that is not in `decisions` was taken back.
     """
 
     format: int
     audit: str
     sample: tuple[int, ...]
     decisions: tuple[Decision, ...]
+    given: tuple[int, ...] = ()
 
     def by_row(self) -> dict[int, Word]:
         """Return row → decision."""
@@ -117,6 +119,7 @@ def check_decisions(
         )
     _check_rows(path, "decisions[{}].row", [each.row for each in found.decisions], pairs)
     _check_rows(path, "sample[{}]", found.sample, pairs)
+    _check_rows(path, "given[{}]", found.given, pairs)
     if sample is not None:
         _check_sample(path, found.sample, sample)
 
@@ -127,16 +130,21 @@ def write_decisions(path: str | os.PathLike[str], decisions: Decisions) -> None:
 
 
 def changed(before: Decisions, after: Decisions) -> int:
-    """Count the rows that two files decide differently."""
-    known = before.by_row()
-    return sum(known.get(row, word) != word for row, word in after.by_row().items())
+    """Count the rows that a later file decides differently, or takes back."""
+    known, own = before.by_row(), after.by_row()
+    back = sum(row in known and row not in own for row in after.given)
+    return back + sum(known.get(row, word) != word for row, word in own.items())
 
 
 def joined(parts: Sequence[Decisions]) -> Decisions:
-    """Return the decisions of the files of one audit; of a row that several files decide, the last word counts."""
+    """Return the decisions of the files of one audit; of a row that several files decide, the last word counts.
+
+    A decision that a later file took back counts no more.
+    """
     by_row: dict[int, Word] = {}
     for part in parts:
-        by_row |= part.by_row()
+        own = part.by_row()
+        by_row = {row: word for row, word in by_row.items() if row not in part.given or row in own} | own
     longest = max((part.sample for part in parts), key=len)
     return Decisions(FORMAT, parts[0].audit, longest, tuple(Decision(row, word) for row, word in by_row.items()))
 

@@ -137,7 +137,10 @@ def _require_alike(one: Run, other: Run) -> None:
         differ += [f"the data ({', '.join(splits)})"] * bool(splits)
     if a.data.dev_rule != b.data.dev_rule:
         differ.append(f"data.dev_rule ({a.data.dev_rule}, {b.data.dev_rule})")
-    noises = [describe_noise(setup.noise_record()) for setup in (mine, its)]
+    noises = [
+        "not known, imported" if run.folder.info().get("imported") else describe_noise(run.setup.noise_record())
+        for run in (one, other)
+    ]
     if noises[0] != noises[1]:
         differ.append(f"the noise ({noises[0]}; {noises[1]})")
     scales = [(net.interacts, net.bounded) for net in (one.backbones[0], other.backbones[0])]

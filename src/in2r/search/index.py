@@ -186,6 +186,8 @@ class Index:
             if name not in self.config.columns:
                 known = ", ".join(self.config.columns) or "none"
                 raise InputError(f"no column {name!r}; the index has {known}{near(name, self.config.columns)}")
+            if not where[name]:
+                raise InputError(f"column {name!r}: no value; an index keeps no empty values, so name one")
         wanted = where.items()
         found = [
             row

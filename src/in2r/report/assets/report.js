@@ -15,6 +15,9 @@ for (const card of cards) cardsOfRow.set(card.row, [...(cardsOfRow.get(card.row)
 const sample = cards.filter((card) => card.panel === "sample").map((card) => card.row);
 
 const decisions = new Map(); // row -> word, in the order in which they were made; also of rows that no card shows
+const given = new Map( // with which the page began
+  Object.entries(JSON.parse(document.body.dataset.decided)).map(([row, word]) => [Number(row), word]),
+);
 const done = []; // what undo takes back: [row, the word before or undefined]
 let kept = true; // whether the browser keeps decisions
 let panel = "worst";
@@ -56,7 +59,8 @@ function put(row, word) {
   if (word) decisions.set(row, word);
   mark(row);
   try {
-    localStorage.setItem(STORE, JSON.stringify([...decisions]));
+    const back = [...given.keys()].filter((each) => !decisions.has(each)).map((each) => [each, null]);
+    localStorage.setItem(STORE, JSON.stringify([...decisions, ...back]));
     kept = true;
   } catch {
     kept = false;
@@ -76,19 +80,17 @@ function mark(row) {
 
 /** Begin with the decisions that the audit was given, and over them those that this browser keeps. */
 function load() {
-  const given = Object.entries(JSON.parse(document.body.dataset.decided)).map(([row, word]) => [Number(row), word]);
   let own = [];
   try {
     own = JSON.parse(localStorage.getItem(STORE) ?? "[]");
   } catch {
     kept = false;
   }
-  const before = new Map(given);
-  const differing = own.filter(([row, word]) => before.has(row) && before.get(row) !== word).length;
+  const differing = own.filter(([row, word]) => given.has(row) && given.get(row) !== word).length;
   find("differing").textContent = differing ? `${differing} rows: this browser's decision, not the file's` : "";
   for (const [row, word] of [...given, ...own]) {
-    if (!WORDS.includes(word)) continue;
-    decisions.set(row, word);
+    if (WORDS.includes(word)) decisions.set(row, word);
+    else if (word === null) decisions.delete(row);
     mark(row);
   }
 }
@@ -97,7 +99,7 @@ function load() {
 function exported() {
   const lines = [...decisions].map(([row, decision]) => "\n  " + JSON.stringify({ row, decision }));
   const audit = JSON.stringify(document.body.dataset.audit);
-  return `{\n "format": 1,\n "audit": ${audit},\n "sample": [${sample}],\n "decisions": [${lines}\n ]\n}\n`;
+  return `{\n "format": 1,\n "audit": ${audit},\n "sample": [${sample}],\n "given": [${[...given.keys()]}],\n "decisions": [${lines}\n ]\n}\n`;
 }
 
 // --- counts
