@@ -58,7 +58,7 @@ def mismatched(source: Path, out: Path, level: str, ratio: float) -> NDArray[np.
 def measure(data: Path, out: Path, right: NDArray[np.bool_], preset: str, settings: list[str] | None) -> dict[str, Any]:
     """Audit the folder, with half runs of the preset unless `settings` is None."""
     config = AuditConfig()
-    pairs = read_pairs(data, text_dim=config.text_dim, caption_vectors=SENTENCES)
+    pairs = read_pairs(data, text_dim=config.text_dim, caption_vectors=SENTENCES, for_runs=True)
     scorer = None
     if settings is not None:
         where = {"path": str(data), "caption_vectors": SENTENCES, "skip_missing": True}

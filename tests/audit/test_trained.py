@@ -47,7 +47,7 @@ def test_two_runs_judge_what_the_other_has_seen(audited):
     left_out = [set(map(int, run.left_out_file.read_text().split())) for run in runs]
     assert left_out[0] | left_out[1] == set(range(450))
     assert not left_out[0] & left_out[1]
-    pairs = read_pairs(data, text_dim=300)
+    pairs = read_pairs(data, text_dim=300, for_runs=True)
     scorer = trained_scorer([run.path for run in runs], pairs, AuditConfig(), "cpu")
     judge = scorer.model_of_image[pairs.vectors.image_of_pair].numpy()
     for half, run in enumerate(runs):
@@ -58,7 +58,7 @@ def test_two_runs_judge_what_the_other_has_seen(audited):
 def test_the_evidence_is_that_of_the_run_that_judges_the_image(audited):
     data, audit, _ = audited
     runs = [audit / "train" / f"half_{half}" for half in (0, 1)]
-    pairs = read_pairs(data, text_dim=300)
+    pairs = read_pairs(data, text_dim=300, for_runs=True)
     scorer, features = trained_scorer(runs, pairs, AuditConfig(), "cpu"), np.load(data / "images.npy")
     own = pairs.vectors.image_of_pair
     found = scorer(own, torch.arange(len(own)))
@@ -126,7 +126,7 @@ def test_what_cannot_be_is_refused(audited, tmp_path, capsys, options, said):
 
 def test_data_that_changed_since_training_are_refused(audited):
     data, audit, _ = audited
-    table, pairs = (data / "pairs.csv").read_text(), read_pairs(data, text_dim=300)
+    table, pairs = (data / "pairs.csv").read_text(), read_pairs(data, text_dim=300, for_runs=True)
     (data / "pairs.csv").write_text(table.replace("a0", "a1"))
     try:
         with pytest.raises(InputError, match="has changed since it was trained on"):
@@ -142,7 +142,7 @@ def test_a_run_on_other_data_has_seen_the_images_that_are_copies(audited, tmp_pa
     other = tmp_path / "other"
     shutil.copytree(data, other)
     (other / "pairs.csv").write_text(table.replace("a0", "a1"))
-    pairs = read_pairs(other, text_dim=300)
+    pairs = read_pairs(other, text_dim=300, for_runs=True)
     trained_on = np.unique(reopen(RunFolder(run)).source.split("train").image_ids).tolist()
     assert 0 < len(trained_on) < 150
     with pytest.raises(InputError, match=f"trained on {len(trained_on)} of the 150 images"):
@@ -155,12 +155,16 @@ def test_a_run_on_other_data_has_seen_the_images_that_are_copies(audited, tmp_pa
 def test_a_run_on_other_data_may_judge_all_pairs(audited, tmp_path, caplog):
     _, audit, _ = audited
     other = plain_folder(tmp_path / "other", planted(images=60, captions=3, seed=2))
-    scorer = trained_scorer([audit / "train" / "half_0"], read_pairs(other, text_dim=300), AuditConfig(), "cpu")
+    scorer = trained_scorer(
+        [audit / "train" / "half_0"], read_pairs(other, text_dim=300, for_runs=True), AuditConfig(), "cpu"
+    )
     assert (scorer.model_of_image == 0).all()
     assert "trained on other data" not in caplog.text
     data = audited[0].rename(tmp_path / "away")
     try:
-        trained_scorer([audit / "train" / "half_0"], read_pairs(other, text_dim=300), AuditConfig(), "cpu")
+        trained_scorer(
+            [audit / "train" / "half_0"], read_pairs(other, text_dim=300, for_runs=True), AuditConfig(), "cpu"
+        )
         assert "trained on other data, which cannot be read" in caplog.text
     finally:
         data.rename(audited[0])

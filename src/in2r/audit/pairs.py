@@ -74,6 +74,7 @@ class AuditPairs:
         clean: (N,) whether each pair is right, where noise was injected; for measurement only.
         encoder: the record of what made the features, where there is one.
         words: what made vectors of captions; None where they have vectors of their own.
+        origin: where they lie; None where no run is asked.
     """
 
     name: str
@@ -117,6 +118,7 @@ def read_pairs(
     pictures: str | Path | None = None,
     noise: str | Path | None = None,
     against: Kept | None = None,
+    for_runs: bool = False,
 ) -> AuditPairs:
     """Read all pairs of a data folder, whatever their split.
 
@@ -129,6 +131,7 @@ def read_pairs(
             image_verdicts.csv says.
         noise: a noise index file for the train split, whose pairs are then audited as it mismatches them.
         against: a kept audit, by which the pairs will be judged.
+        for_runs: keep `origin`, which runs read features by; the mapped files then stay in memory.
 
     Raises:
         InputError: the folder cannot be read, or features are not finite. Without a kept audit: fewer than 50 pairs can
@@ -195,7 +198,7 @@ def read_pairs(
         fingerprint=source.fingerprint(),
         encoder=source.encoder(),
         words=words,
-        origin=origin,
+        origin=origin if for_runs else None,
     )
 
 

@@ -222,6 +222,7 @@ def _pairs(args: argparse.Namespace, data: Path, config: "AuditConfig", kept: "K
         pictures=args.images,
         noise=args.noise,
         against=kept,
+        for_runs=args.train is not None or bool(args.runs),
     )
     if args.source is not None:
         require_column(args.source, pairs.columns)
