@@ -81,10 +81,8 @@ def follow(audit: Audit, decisions: Decisions) -> Audit:
     names = audit.verdicts.names.astype(object)
     decided = {row: word for row, word in decisions.by_row().items() if row not in audit.pairs.unjudged}
     judged = audit.pairs.judged
-    copied, group = (
-        set(judged[copies(audit.pairs)].tolist()),
-        dict(zip(judged.tolist(), copy_groups(audit.pairs), strict=True)),
-    )
+    copied = set(judged[copies(audit.pairs)].tolist())
+    group = dict(zip(judged.tolist(), copy_groups(audit.pairs).tolist(), strict=True))
     for row, word in decided.items():
         if word == "wrong":
             names[row] = "mismatch"

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from in2r.audit.result import Audit
-from in2r.audit.verdicts import counts
+from in2r.audit.verdicts import copy_groups, counts
 from in2r.audit.witnesses import Witnesses
 from in2r.report import (
     ChosenRows,
@@ -163,9 +163,8 @@ def sources(audit: Audit, column: str | None) -> list[SourceRow]:
 
 def _copies(audit: Audit) -> list[list[int]]:
     """Return groups of rows with copies of one image and the same words, the largest first, some rows of each."""
-    vectors, groups = audit.pairs.vectors, dict[tuple[int, int], list[int]]()
-    image = vectors.group_of_image[vectors.image_of_pair].tolist()
-    for pair, key in enumerate(zip(image, audit.pairs.same_caption.tolist(), strict=True)):
-        groups.setdefault(key, []).append(int(audit.pairs.judged[pair]))
+    groups: dict[int, list[int]] = {}
+    for row, group in zip(audit.pairs.judged.tolist(), copy_groups(audit.pairs).tolist(), strict=True):
+        groups.setdefault(group, []).append(row)
     copies = sorted((rows for rows in groups.values() if len(rows) > 1), key=len, reverse=True)[:MOST_GROUPS]
     return [rows[:MOST_COPIES] for rows in copies]

@@ -30,7 +30,7 @@ KEPT = ("ok", "vague")
 """The verdicts of rows that stay in the cleaned table."""
 LOOK_ALIKES = 10
 """The nearest other images with which a pair is compared. Where look-alikes have exchanged their captions, fewer tell
-more (AUROC 0.71 with 8, 0.68 with 50 at 20 %), and where captions are from anywhere, more do."""
+more; where captions are from anywhere, more do."""
 STRANGERS = 64
 """Random images by which it is told how much a caption says."""
 BLOCK = 4096
@@ -130,9 +130,9 @@ def strangers_that_fit(base: EvidenceBase, maps: Sequence[LinearMaps]) -> NDArra
 def look_alikes_that_fit(base: EvidenceBase, maps: Sequence[LinearMaps]) -> Tensor:
     """Return (N,) in [0, 1], how often look-alikes fit as well; NaN where an image has none.
 
-    Exchanged captions of similar images are found by it.
-    The mean of two shares, by the linear maps: of the images most like the pair's own, those that fit its caption at
-    least as well; of these images' captions, those that fit its image at least as well.
+    Exchanged captions of similar images are found by it. The mean of two shares, by the linear maps: of the images most
+    like the pair's own, those that fit its caption at least as well; of these images' captions, those that fit its image
+    at least as well.
     """
     data, witness = base.data, base.witness
     near, known = base.look_alikes(LOOK_ALIKES)

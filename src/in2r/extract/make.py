@@ -94,7 +94,7 @@ def make_features(source: Source, out: Path, options: Options, display: Display)
     texts = _text_encoder(encoder, options) if source.captions is not None else None
     work, settings = Unfinished(out), _settings(source, options, encoder, texts)
     if work.made(settings):
-        return _made_before(source, out)
+        return _made_before(out)
     with work.begun(settings):
         encode_images(
             source.items, encoder, work,
@@ -176,7 +176,7 @@ def _finish(source: Source, work: Unfinished, encoder: ImageEncoder, texts: Text
     return Made(Counter(one.verdict for one in [*seen, *source.left_out]), shape, captions)
 
 
-def _made_before(source: Source, out: Path) -> Made:
+def _made_before(out: Path) -> Made:
     """Return what a finished folder holds."""
     images, captions = out / "images.npy", out / "captions.npy"
     verdicts = read_verdicts(out / VERDICTS).values()
