@@ -131,8 +131,8 @@ def look_alikes_that_fit(base: EvidenceBase, maps: Sequence[LinearMaps]) -> Tens
     """Return (N,) in [0, 1], how often look-alikes fit as well; NaN where an image has none.
 
     Exchanged captions of similar images are found by it. The mean of two shares, by the linear maps: of the images most
-    like the pair's own, those that fit its caption at least as well; of these images' captions, those that fit its image
-    at least as well.
+    like the pair's own, those that fit its caption at least as well; of these images' captions, those that fit its
+    image at least as well.
     """
     data, witness = base.data, base.witness
     near, known = base.look_alikes(LOOK_ALIKES)
