@@ -13,8 +13,8 @@ import torch
 from numpy.typing import NDArray
 
 from in2r.data.encoder_record import FILE, label, other_encoders
-from in2r.encoders.regions import Regions
 from in2r.encoders.base import ImageEncoder, TextEncoder
+from in2r.encoders.regions import Regions
 from in2r.encoders.registry import open_encoder, open_text_encoder
 from in2r.errors import InputError
 from in2r.extract.growing import DTYPE
