@@ -1,7 +1,10 @@
 """Parts of the server by themselves: rates, lanes, kept pictures, the token, which picture an item has."""
 
 import asyncio
+import json
 import os
+import runpy
+import socket
 import threading
 from pathlib import Path
 
@@ -14,10 +17,26 @@ pytest.importorskip("fastapi", reason="FastAPI is not installed (in2r[serve])")
 
 import in2r
 from in2r.errors import InputError
+from in2r.search.approximate import FOUND
+from in2r.search.rerank import RERANKED
 from in2r.serve.buckets import Buckets
 from in2r.serve.catalogue import Catalogue, Window
 from in2r.serve.lanes import BusyError, Lane
-from in2r.serve.limits import BURST_SECONDS, CLIENTS
+from in2r.serve.limits import (
+    BODY_SECONDS,
+    BURST_SECONDS,
+    CLIENTS,
+    FURTHEST,
+    GRACE_SECONDS,
+    LARGEST_PAGE,
+    MIB,
+    PAGE,
+    PICTURES_BYTES,
+    TEXT_LENGTH,
+    WAITING,
+    Limits,
+)
+from in2r.serve.run import _listening
 from in2r.serve.thumbs import Thumbnails, make_thumbnail
 from in2r.serve.token import Token, make_token, read_token
 
@@ -133,3 +152,31 @@ def test_pictures_come_from_a_folder_by_name_where_one_is_given(both: list[Path]
     assert [item.id for item in found if item.picture] == ["3.png"]
     with pytest.raises(KeyError):
         images.picture("../3.png")
+
+
+def test_the_page_shows_the_record_of_the_benchmark() -> None:
+    checkout = Path(__file__).parents[2]
+    script = runpy.run_path(str(checkout / "benchmarks" / "serve.py"))
+    record = json.loads(script["RESULTS"].read_text(encoding="utf-8"))
+    assert script["table"](record) in (checkout / "docs" / "serve.md").read_text(encoding="utf-8")
+    assert all(found["errors"] == 0 for measured in record.values() for found in measured["clients"].values())
+
+
+def test_the_page_has_the_limits_of_the_server() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "serve.md").read_text(encoding="utf-8")
+    own = Limits()
+    for said in (
+        f"| `--rate` | {own.rate:g} |", f"| `--searches` | {own.searches} | searches at the same time; {WAITING} more",
+        f"| `--image-mib` | {own.image_mib} |", f"at most {TEXT_LENGTH:,} characters", f"ends at item {FURTHEST:,}",
+        f"at item {FOUND} of an hnsw", f"at item {RERANKED} of an interaction", f"Pictures of {PICTURES_BYTES // MIB} MiB",
+        f"up to {GRACE_SECONDS} seconds", f"within {BODY_SECONDS} seconds", f"`k` ({PAGE}; at most {LARGEST_PAGE})",
+    ):  # fmt: skip
+        assert said in page
+
+
+def test_an_answer_is_sent_at_once() -> None:
+    """Otherwise its body waits for the client to acknowledge its head: 40 ms more for each answer."""
+    with _listening("127.0.0.1", 0, None) as listener, socket.create_connection(listener.getsockname()):
+        connection, _ = listener.accept()
+        with connection:
+            assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
