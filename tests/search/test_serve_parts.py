@@ -168,7 +168,8 @@ def test_the_page_has_the_limits_of_the_server() -> None:
     for said in (
         f"| `--rate` | {own.rate:g} |", f"| `--searches` | {own.searches} | searches at the same time; {WAITING} more",
         f"| `--image-mib` | {own.image_mib} |", f"at most {TEXT_LENGTH:,} characters", f"ends at item {FURTHEST:,}",
-        f"at item {FOUND} of an hnsw", f"at item {RERANKED} of an interaction", f"Pictures of {PICTURES_BYTES // MIB} MiB",
+        f"at item {FOUND} of an hnsw", f"at item {RERANKED} of an interaction",
+        f"Pictures of {PICTURES_BYTES // MIB} MiB",
         f"up to {GRACE_SECONDS} seconds", f"within {BODY_SECONDS} seconds", f"`k` ({PAGE}; at most {LARGEST_PAGE})",
     ):  # fmt: skip
         assert said in page

@@ -105,7 +105,7 @@ def _listening(host: str, port: int, token: str | None) -> Iterator[socket.socke
             )
         listener = socket.create_server(address[:2], family=family)
     except OSError as error:  # of an unknown name, or with an address in the system's words
-        said = os.strerror(error.errno) if (error.errno or 0) > 0 else error.strerror
+        said = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
         raise InputError(f"--host {host} --port {port}: {said}; choose others") from None
     with listener:
         # Connections inherit it. Without it the body of an answer waits 40 ms for the client to acknowledge its head:
