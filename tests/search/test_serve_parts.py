@@ -154,6 +154,22 @@ def test_pictures_come_from_a_folder_by_name_where_one_is_given(both: list[Path]
         images.picture("../3.png")
 
 
+def test_paging_ends_where_a_search_does(both: list[Path], encoder: str) -> None:
+    """As with an index that finds no more than so many."""
+    index = in2r.Index.open(both[0], encoder=encoder, device="cpu")
+    images = Catalogue(index)
+    images._furthest = 5
+    expected = [hit.id for hit in index.search(["a cab"], 5).hits[0]]
+    pages = [images.by_text("a cab", Window(k, offset)) for k, offset in ((2, 0), (2, 2), (2, 3), (5, 0))]
+    assert [[item.id for item in page.items] for page in pages] == [
+        expected[:2], expected[2:4], expected[3:], expected,
+    ]  # fmt: skip
+    assert [page.more for page in pages] == [True, True, False, False]
+    with pytest.raises(InputError, match=r"^offset \+ k is 6; expected at most 5$"):
+        images.by_text("a cab", Window(2, 4))
+    assert len(images.like("5.png", Window(5)).items) == 4
+
+
 def test_the_page_shows_the_record_of_the_benchmark() -> None:
     checkout = Path(__file__).parents[2]
     script = runpy.run_path(str(checkout / "benchmarks" / "serve.py"))

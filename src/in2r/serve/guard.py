@@ -29,6 +29,8 @@ HEADERS = {
     "Permissions-Policy": "camera=(), microphone=(), geolocation=()",
 }
 """of every answer; blob: is the picture that a user drops, shown beside the query"""
+LOGGED = 200
+"""characters of a path that the log has: more than those of most ids"""
 OPEN = ("/", "/api/login")
 """paths that need no token, beside those of `ASSETS`: the page, which asks for the token, shows nothing by itself"""
 ASSETS = "/assets/"
@@ -79,7 +81,7 @@ class Guard:
                 await _drain(receive, self._drained)
                 await refused(scope, receive, answer)
         finally:
-            path = scope["raw_path"].decode("ascii", "replace")  # still encoded, so one line; without the query
+            path = scope["raw_path"][:LOGGED].decode("ascii", "replace")  # encoded, so one line; without the query
             took = 1e3 * (time.perf_counter() - begun)
             log.info("%s %s %s %d, %.0f ms", _client(scope), scope["method"], path, status, took)
 

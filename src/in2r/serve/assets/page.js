@@ -274,7 +274,7 @@ const start = async () => {
     info = await request("/api/info");
   } catch (error) {
     find("error").textContent = error.message;
-    show(find("error"), !find("login").open);
+    show(find("error"), true);
     return;
   }
   const [first] = info.indexes;
