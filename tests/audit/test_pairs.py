@@ -7,6 +7,8 @@ import pytest
 import torch
 
 from in2r.audit.pairs import fit_words, read_pairs, same_rows, same_words
+from in2r.audit.result import audit_pairs
+from in2r.audit.settings import AuditConfig
 from in2r.data.verdicts import Verdict, write_verdicts
 from in2r.errors import InputError
 from planted_pairs import COPY_ROW, EMPTY_ROW, TORN_ROW, plain_folder, planted, planted_folder
@@ -56,6 +58,22 @@ def test_texts_stand_at_their_rows_whatever_the_split(tmp_path):
     # SVD directions have any sign and splits another order of rows: distances alone are the same.
     whole = fit_words(data["captions"], 300).vectors(data["captions"])
     torch.testing.assert_close(distances, torch.pdist(whole), atol=1e-4, rtol=0)
+
+
+def test_vectors_in_half_precision_stay_so_and_are_judged_alike(tmp_path):
+    """The same values in float16 and in float32: every digit of the judgement that a block of a mean leaves."""
+    found = {}
+    for kind in ("float16", "float32"):
+        folder = plain_folder(tmp_path / kind, planted(images=60), captions=True)
+        features = (300 * np.load(folder / "images.npy")).astype(np.float16)  # sums of a row leave float16's range
+        features[7] = features[3]
+        np.save(folder / "images.npy", features.astype(kind))
+        pairs = read_pairs(folder, text_dim=300)
+        assert pairs.vectors.images.dtype == getattr(torch, kind)
+        found[kind] = pairs.vectors.group_of_image.tolist(), audit_pairs(pairs, AuditConfig(draws=2)).judgement.evidence
+    assert found["float16"][0] == found["float32"][0]
+    assert len(set(found["float16"][0])) == 59
+    torch.testing.assert_close(found["float16"][1], found["float32"][1], atol=1e-4, rtol=1e-4, equal_nan=True)
 
 
 def test_captions_that_are_vectors_alone(tmp_path):

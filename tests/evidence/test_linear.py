@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from scipy.linalg import sqrtm
 
 from in2r.evidence import fit_linear_maps, linear_similarity
+from in2r.evidence.vectors import check_finite, mean_row
 
 
 def pairs(images=60, captions=2, f=6, d=4, shared=2, noise=0.5, seed=0):
@@ -207,3 +208,14 @@ def test_wrong_arguments_are_named():
     maps = fit_linear_maps(images, texts, owner, fold, 3)
     with pytest.raises(ValueError, match=r"text_of_pair must be in \[0, 12\), got 12 to 12"):
         linear_similarity(maps, fold[:6], images, texts, owner[:1], torch.tensor([12]))
+
+
+def test_half_precision_is_checked_and_averaged_in_float32(monkeypatch):
+    monkeypatch.setattr("in2r.evidence.vectors.BLOCK_BYTES", 4 * 512 * 7)  # several blocks, the last one cut short
+    values = torch.full((30, 512), 300.0, dtype=torch.float16)  # the sum of a row is 153,600
+    values += torch.arange(30)[:, None].half()
+    check_finite("values", values)
+    torch.testing.assert_close(mean_row(values), values.double().mean(dim=0).float(), rtol=0, atol=0)
+    values[23, 5] = torch.inf
+    with pytest.raises(ValueError, match="values must be finite, row 23 is not"):
+        check_finite("values", values)

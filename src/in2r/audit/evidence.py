@@ -74,8 +74,8 @@ class Vectors:
     """What an audit reads of the data.
 
     Attributes:
-        images: (n, f) float32, a vector for each image.
-        texts: (N, d) float32, a vector for each pair's caption.
+        images: (n, f) float32 or float16, a vector for each image.
+        texts: (N, d), likewise, a vector for each pair's caption.
         image_of_pair: (N,) int64 in [0, n).
         group_of_image: (n,) int64; copies of an image share their number, and judge each other as little as themselves.
     """

@@ -43,6 +43,7 @@ class Packed:
     @classmethod
     def of(cls, values: Tensor) -> "Packed":
         """Pack vectors (rows, width)."""
+        values = values.float()
         mean = values.mean(dim=0)
         scale = (values - mean).square().mean().sqrt().clamp(min=TINY)
         return cls(((values - mean) / scale).half(), mean, scale)

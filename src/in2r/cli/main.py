@@ -91,11 +91,23 @@ def _parse(argv: Sequence[str] | None, args: argparse.Namespace) -> None:
 
 
 class _StandardError(logging.Handler):
-    """A message is one line, however long, on what standard error is at that time: a progress bar takes its place."""
+    """A message is one line, however long, on what standard error is at that time: a progress bar takes its place.
+
+    A warning is written once a command, however often the file that it is about is read.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._warned: set[str] = set()
 
     def emit(self, record: logging.LogRecord) -> None:
+        line = self.format(record)
+        if record.levelno == logging.WARNING:
+            if line in self._warned:
+                return
+            self._warned.add(line)
         try:
-            sys.stderr.write(f"{self.format(record)}\n")
+            sys.stderr.write(f"{line}\n")
         except OSError:
             self.handleError(record)
 

@@ -22,6 +22,7 @@ from in2r.evidence.vectors import (
     check_matrix,
     check_positive,
     check_weights,
+    mean_row,
 )
 from in2r.transfer import at_least_float32, full_precision
 
@@ -116,7 +117,7 @@ def fit_linear_maps(
     w = texts.new_ones(len(texts)) if weight is None else weight
     check_weights("weight", w, len(texts))
     # About their means, sums of squares keep their digits.
-    centre = (at_least_float32(images).mean(dim=0), at_least_float32(texts).mean(dim=0))
+    centre = (mean_row(images), mean_row(texts))
     each = []
     for fold in range(folds):
         members = (fold_of_pair == fold).nonzero().squeeze(1)

@@ -38,6 +38,16 @@ def centred(vectors: Tensor) -> Tensor:
     return values.div_(torch.linalg.vector_norm(values, dim=1, keepdim=True).clamp(min=TINY))
 
 
+def mean_row(values: Tensor) -> Tensor:
+    """Return the mean (d,) of vectors (N, d) in at least float32; half precision is raised block by block."""
+    if values.dtype == torch.promote_types(values.dtype, torch.float32):
+        return values.mean(dim=0)
+    total = values.new_zeros(values.shape[1], dtype=torch.float64)
+    for rows in blocks(len(values), 4 * values.shape[1], BLOCK_BYTES):
+        total += values[rows].float().sum(dim=0, dtype=torch.float64)
+    return (total / len(values)).float()
+
+
 class Centred:
     """Vectors less their mean and of unit norm, made anew for the rows that are asked: a copy of all may be too large.
 
@@ -48,7 +58,7 @@ class Centred:
 
     def __init__(self, values: Tensor, about: Tensor | None = None) -> None:
         self.values = values
-        self.mean = (values if about is None else about).mean(dim=0, dtype=torch.float32)
+        self.mean = mean_row(values if about is None else about)
 
     def __getitem__(self, rows: Tensor | slice) -> Tensor:
         """Return some rows, (rows, d) float32; one that is the mean stays zero."""
@@ -81,9 +91,10 @@ def check_matrix(name: str, values: Tensor, width: int | None = None) -> None:
 
 def check_finite(name: str, values: Tensor) -> None:
     """Raise `ValueError` for the first row (of numbers whose sum is within range) that is not finite."""
-    bad = (~values.sum(dim=1).isfinite()).nonzero()
-    if len(bad):
-        raise ValueError(f"{name} must be finite, row {int(bad[0])} is not")
+    for rows in blocks(len(values), 4 * values.shape[1], BLOCK_BYTES):  # sums of half precision leave its range
+        bad = (~at_least_float32(values[rows]).sum(dim=1).isfinite()).nonzero()
+        if len(bad):
+            raise ValueError(f"{name} must be finite, row {rows.start + int(bad[0])} is not")
 
 
 def check_positive(**values: float) -> None:
