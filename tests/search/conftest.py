@@ -1,7 +1,8 @@
 """Models with drawn weights, and data of photos with an encoder that a test can run."""
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from serving import Served, start
 
 from in2r.cli.main import main
 from in2r.data.encoder_record import read_encoder
@@ -17,6 +19,8 @@ from in2r.models.build import Inputs, ModelConfig, build_backbone
 from in2r.models.folder import save_model
 
 ENCODER = '''
+import time
+
 import numpy as np
 
 
@@ -32,6 +36,8 @@ class Grid:
         return np.asarray(batch)[:, :, :, None] * np.arange(1, 6, dtype=np.float32)
 
     def encode_texts(self, texts):
+        if "slowly" in texts[0]:
+            time.sleep(0.3)
         return [[1.0, *(float(text.count(letter)) for letter in "abcdefg")] for text in texts]
 '''
 WORDS = ["red", "blue", "green", "dog", "cat", "horse", "cow"]
@@ -110,3 +116,35 @@ def make_part(shop: Path) -> Callable[..., Path]:
 def encoder(shop: Path) -> str:
     """Return the shop's encoder, which is a program, so that it runs only if it is named."""
     return f"python:{shop / 'grid.py'}:Grid"
+
+
+@pytest.fixture(scope="session")
+def both(shop: Path, shop_model: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Return an index of the shop's images and one of its captions."""
+    folder = tmp_path_factory.mktemp("both")
+    for side in ("images", "captions"):
+        words = ["index", shop_model, shop / "data", "--out", folder / side, "--side", side, "--device", "cpu"]
+        assert main([*map(str, words)]) == 0
+    return [folder / "images", folder / "captions"]
+
+
+@pytest.fixture(scope="session")
+def server(both: list[Path], encoder: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """Serve both to this machine."""
+    if find_spec("fastapi") is None or find_spec("uvicorn") is None:
+        pytest.skip("FastAPI and uvicorn are not installed (in2r[serve])")
+    served = start(tmp_path_factory.mktemp("server") / "log", *both, "--encoder", encoder, "--rate", 0)
+    yield served
+    assert served.end() == 0
+
+
+@pytest.fixture(scope="session")
+def guarded(
+    server: Served, both: list[Path], encoder: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Served]:
+    """Serve images with a token, a rate, behind a proxy, and only small ones as queries."""
+    words = ["--make-token", "--rate", 8, "--proxy", "--image-mib", 1, "--searches", 1]
+    served = start(tmp_path_factory.mktemp("guarded") / "log", both[0], "--encoder", encoder, *words)
+    yield served
+    if served.process.poll() is None:  # test_serve_sigterm.py has not ended it
+        served.end()

@@ -72,6 +72,11 @@ def test_search_by_an_image_and_by_vectors(
     record = json.loads(said(capsys, "search", index, "--image", photo, "--encoder", encoder, "--format", "json"))
     [query] = record["queries"]
     assert (query["query"], query["hits"][0]["id"]) == (str(photo), "5.png")
+    opened = in2r.Index.open(index, encoder=encoder, device="cpu")
+    by_file, by_content = opened.search_images([photo, photo.read_bytes()]).hits
+    assert by_file == by_content
+    with pytest.raises(in2r.errors.InputError, match=r"^the image: not an image"):
+        opened.search_images([b"no image"])
     features, out = shop / "data" / "images.npy", tmp_path / "v.npy"
     model = json.loads((index / "config.json").read_text(encoding="utf-8"))["model"]["path"]
     assert main(["encode", model, "--images", str(features), "--out", str(out), "--device", "cpu"]) == 0

@@ -44,6 +44,8 @@ def test_queries_are_encoded_as_in2r_features_did(shop: Path, make_model: Callab
     assert next(hit.score for hit in hits if hit.id == "3.png") == pytest.approx(1, abs=1e-5)
 
     (tmp_path / "clip").rename(tmp_path / "moved")
+    assert index.search(texts).hits  # an encoder that was opened is kept
+    index = in2r.Index.open(tmp_path / "i", device="cpu")
     with pytest.raises(
         InputError, match=r"^the text encoder \(transformers:.*clip made the caption vectors\) is not open"
     ):

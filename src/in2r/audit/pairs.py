@@ -19,14 +19,13 @@ from in2r.data.features import Features, mean_regions, require_finite
 from in2r.data.made_from import read_made_from
 from in2r.data.noise import load_index
 from in2r.data.pairs import DataSource, PairSet
+from in2r.data.pictures import pictures_in, recorded_pictures
 from in2r.data.sources import open_data
 from in2r.data.table import TooFewToSplitError
 from in2r.data.text.tfidf import Tfidf
 from in2r.data.text.tokenizer import tokenize
 from in2r.data.text.vocabulary import Vocabulary
 from in2r.data.user_table import UserTable
-from in2r.data.verdicts import FILE as VERDICTS
-from in2r.data.verdicts import read_verdicts
 from in2r.errors import InputError
 
 FEWEST = 50
@@ -193,7 +192,7 @@ def read_pairs(
         vectors=vectors,
         same_caption=same,
         table=table,
-        files=_files(Path(path)) if pictures is None else _pictures(Path(pictures), images),
+        files=recorded_pictures(Path(path)) if pictures is None else pictures_in(Path(pictures), images),
         clean=None if noise is None else clean[order],
         fingerprint=source.fingerprint(),
         encoder=source.encoder(),
@@ -362,29 +361,3 @@ def digests(values: Tensor) -> Iterator[bytes]:
     """Yield a hash of each row; equal for rows of equal values, in whatever precision they are held."""
     blocks = (block.float().numpy() for block in torch.split(values, BLOCK))
     return (hashlib.blake2b(row, digest_size=DIGEST).digest() for block in blocks for row in block)
-
-
-def _files(folder: Path) -> dict[str, Path]:
-    """Return image → picture, as image_verdicts.csv has it; nothing where there is none."""
-    path = folder / VERDICTS
-    if not path.is_file():
-        return {}
-    return {name: Path(one.file) for name, one in read_verdicts(path).items() if one.file}
-
-
-def _pictures(folder: Path, images: Sequence[str]) -> dict[str, Path]:
-    """Return image → its file in a folder of pictures or below it, found by its name with or without ending."""
-    if not folder.is_dir():
-        raise InputError(f"{folder}: no such folder of pictures")
-    files = [file for file in sorted(folder.rglob("*")) if file.is_file()]
-    inside = [file.relative_to(folder) for file in files]
-    found: dict[str, Path] = {}
-    for names in (  # the whole name of one file goes before a part of another one's
-        [path.as_posix() for path in inside],
-        [path.with_suffix("").as_posix() for path in inside],
-        [path.name for path in inside],
-        [path.stem for path in inside],
-    ):
-        for name, file in zip(names, files, strict=True):
-            found.setdefault(name, file)
-    return {image: found[image] for image in dict.fromkeys(images) if image in found}

@@ -19,8 +19,8 @@ from in2r.errors import InputError, command_line, own_line
 from in2r.files import describe
 
 VERBS = (
-    "demo", "features", "audit", "train", "resume", "evaluate", "score", "encode", "index", "search", "push", "export",
-    "released", "bench", "plot", "data", "noise", "vocabulary", "methods", "config",
+    "demo", "features", "audit", "train", "resume", "evaluate", "score", "encode", "index", "search", "serve", "push",
+    "export", "released", "bench", "plot", "data", "noise", "vocabulary", "methods", "config",
 )  # fmt: skip
 """The modules of this package that hold one verb each, in the order of `in2r --help`."""
 

@@ -60,9 +60,10 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 def run(args: argparse.Namespace) -> int:
     """Search and print."""
+    from in2r.search.conditions import read_conditions
     from in2r.search.index import Index
 
-    where = _conditions(args.where)
+    where = read_conditions(args.where, "--where")
     index = Index.open(args.index, model=args.model, encoder=args.encoder, device=args.device)
     names, results = _search(args, index, where)
     if args.format == "json":
@@ -73,18 +74,6 @@ def run(args: argparse.Namespace) -> int:
     else:
         _print(Console(), names, results, index.config.caption_column)
     return 0
-
-
-def _conditions(given: list[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for text in given:
-        name, equals, value = text.partition("=")
-        if not equals or not name:
-            raise InputError(f"--where {text!r}: expected COLUMN=VALUE")
-        if name in found:
-            raise InputError(f"--where names {name!r} twice; expected each column once")
-        found[name] = value
-    return found
 
 
 def _search(args: argparse.Namespace, index: "Index", where: dict[str, str]) -> tuple[list[str], "Results"]:

@@ -44,6 +44,22 @@ class FilePlace:
 
 
 @dataclass(frozen=True)
+class BytesPlace:
+    """Content that is in memory already."""
+
+    content: bytes
+    name: str
+
+    def read(self) -> bytes:
+        """Return the content."""
+        return self.content
+
+    def __str__(self) -> str:
+        """Return what messages call it."""
+        return self.name
+
+
+@dataclass(frozen=True)
 class TarPlace:
     """A member of an unpacked tar, by its bytes."""
 

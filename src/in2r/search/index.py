@@ -1,6 +1,7 @@
 """An index of images or captions, opened for searches."""
 
 import os
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from in2r.models.retrieval import RetrievalModel
 from in2r.search.approximate import FOUND, Approximate
 from in2r.search.build import load_model
 from in2r.search.nearest import Rows, best_first, exact_scores, nearest_candidates
-from in2r.search.queries import Queries, image_queries, text_queries, vector_queries
+from in2r.search.queries import Encoders, Queries, image_queries, text_queries, vector_queries
 from in2r.search.rerank import RERANKED, Reranker
 from in2r.search.store import IndexConfig, Items, open_vectors, read_config, require_same_data
 
@@ -52,7 +53,7 @@ class Index:
 
     The model is loaded at the first text or image; vectors and items stay on the disk. A result depends on the query's
     vector alone, not on k, on other vectors or on the number of threads: a smaller k gives the beginning of the
-    same list.
+    same list. Several threads may search at once; one at a time uses the model and its encoders.
 
     Attributes:
         config: what config.json says.
@@ -62,7 +63,9 @@ class Index:
     def __init__(
         self, path: Path, config: IndexConfig, model: str | os.PathLike[str] | None, encoder: str | None, device: str
     ) -> None:
-        self._path, self._place, self._encoder, self._device = path, model, encoder, device
+        self._path, self._place, self._device = path, model, device
+        self._encoders = Encoders(encoder)
+        self._computing = threading.RLock()
         self.config = config
         self.vectors: NDArray[Any] = open_vectors(path, config)
         self._items = Items(path, config)
@@ -119,20 +122,30 @@ class Index:
         if isinstance(queries, str):
             raise InputError("queries: one text; expected a list of texts, such as [text]")
         if len(queries) and all(isinstance(query, str) for query in queries):
-            return self._search(text_queries(list(queries), self.model, self.config, self._encoder), k, where)
+            with self._computing:
+                made = text_queries(list(queries), self.model, self.config, self._encoders)
+            return self._search(made, k, where)
         return self._search(vector_queries(queries, self.config), k, where)
 
     def search_images(
-        self, files: Sequence[str | os.PathLike[str]], k: int = 10, where: Mapping[str, str] | None = None
+        self, files: Sequence[str | os.PathLike[str] | bytes], k: int = 10, where: Mapping[str, str] | None = None
     ) -> Results:
-        """Return the k items that are most similar to each image file; otherwise as `search`.
+        """Return the k items that are most similar to each image; otherwise as `search`.
+
+        Args:
+            files: n image files; bytes are what such a file holds.
+            k: as `search`.
+            where: as `search`.
 
         Raises:
             InputError: as `search`; a file that is no image.
         """
-        if isinstance(files, str) or not files:
+        if isinstance(files, str | bytes) or not files:
             raise InputError("files: expected a list of at least one image file")
-        return self._search(image_queries([*map(Path, files)], self.model, self.config, self._encoder), k, where)
+        images = [file if isinstance(file, bytes) else Path(file) for file in files]
+        with self._computing:
+            made = image_queries(images, self.model, self.config, self._encoders)
+        return self._search(made, k, where)
 
     @property
     def model(self) -> RetrievalModel:
@@ -144,11 +157,12 @@ class Index:
         return self._load()[0]
 
     def _load(self) -> tuple[RetrievalModel, Reranker]:
-        if self._loaded is None:
-            place = None if self._place is None else Path(self._place)
-            model = load_model(self._path, self.config, place, self._device)
-            self._loaded = model, Reranker(model, self.config)
-        return self._loaded
+        with self._computing:
+            if self._loaded is None:
+                place = None if self._place is None else Path(self._place)
+                model = load_model(self._path, self.config, place, self._device)
+                self._loaded = model, Reranker(model, self.config)
+            return self._loaded
 
     def _search(self, queries: Queries, k: int, where: Mapping[str, str] | None) -> Results:
         rows = None if not where else self._matching(where)
@@ -176,7 +190,8 @@ class Index:
         if again and best:
             rows = np.sort(np.array([row for row, _, _ in best], np.int64))
             chosen = [items[row] for row in rows.tolist()]
-            scores = self._load()[1].scores(queries, number, chosen)
+            with self._computing:
+                scores = self._load()[1].scores(queries, number, chosen)
             best = best_first(rows, scores, [item["id"] for item in chosen], k)
         return [Hit(name, score, items[row]["columns"]) for row, score, name in best]
 

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from in2r.data.encoder_record import FILE, label, other_encoders
+from in2r.encoders.base import ImageEncoder, TextEncoder
 from in2r.encoders.regions import Regions
 from in2r.encoders.registry import open_encoder, open_text_encoder
 from in2r.errors import InputError
@@ -19,7 +21,7 @@ from in2r.extract.growing import DTYPE
 from in2r.extract.images import encode_prepared, prepare_image
 from in2r.models.retrieval import RetrievalModel
 from in2r.raw.image import MAX_PIXELS, pixel_limit, require_pillow
-from in2r.raw.places import FilePlace, Item
+from in2r.raw.places import BytesPlace, FilePlace, Item
 from in2r.search.store import IndexConfig
 
 log = logging.getLogger(__name__)
@@ -46,6 +48,31 @@ class Queries:
         return len(self.vectors)
 
 
+class Encoders:
+    """What encodes queries before the model does; each is opened at its first use and kept.
+
+    Args:
+        name: `KIND:NAME`, where an encoder is now; None: where encoder.json says.
+    """
+
+    def __init__(self, name: str | None) -> None:
+        self.name = name
+        self._image: ImageEncoder | None = None
+        self._text: TextEncoder | None = None
+
+    def image(self, record: Mapping[str, Any], device: torch.device) -> ImageEncoder:
+        """Return the encoder of images; open it by `record` where the user names none."""
+        if self._image is None:
+            self._image = open_encoder(self.name or _recorded(record), device)
+        return self._image
+
+    def text(self, record: Mapping[str, Any] | None, device: torch.device) -> TextEncoder:
+        """Return the encoder of texts; open it by `record` where the user names none."""
+        if self._text is None:
+            self._text = open_text_encoder(self.name or _recorded(record or {}), device)
+        return self._text
+
+
 def vector_queries(values: Any, config: IndexConfig) -> Queries:
     """Take vectors as `RetrievalModel.encode_images` or `in2r encode` makes them.
 
@@ -70,14 +97,14 @@ def vector_queries(values: Any, config: IndexConfig) -> Queries:
     return Queries(array)
 
 
-def text_queries(texts: Sequence[str], model: RetrievalModel, config: IndexConfig, encoder: str | None) -> Queries:
+def text_queries(texts: Sequence[str], model: RetrievalModel, config: IndexConfig, encoders: Encoders) -> Queries:
     """Encode texts; by the text encoder that made the caption vectors, where the model was trained on such.
 
     Args:
         texts: n of them, n at least 1.
         model: the index's.
         config: the index.
-        encoder: `KIND:NAME`, where the text encoder is now; None: where encoder.json says.
+        encoders: of them the text encoder is used.
 
     Raises:
         InputError: an empty text; no text encoder is known, or it is not the one that made the caption vectors.
@@ -87,9 +114,9 @@ def text_queries(texts: Sequence[str], model: RetrievalModel, config: IndexConfi
         raise InputError(f"query {empty} is empty; expected a text")
     if model.reads == "words":
         return Queries(model.encode_captions(texts, coarse=model.interacts), list(texts))
-    record = _text_record(config, encoder)
+    record = _text_record(config, encoders.name)
     try:
-        made = open_text_encoder(encoder or _recorded(record or {}), model.device)
+        made = encoders.text(record, model.device)
     except InputError as error:
         raise _unopened("text", "the caption vectors", record, error) from None
     vectors = made.encode_texts(list(texts)).float().cpu().numpy().astype(DTYPE)
@@ -97,26 +124,28 @@ def text_queries(texts: Sequence[str], model: RetrievalModel, config: IndexConfi
     return Queries(model.encode_captions(vectors))
 
 
-def image_queries(files: Sequence[Path], model: RetrievalModel, config: IndexConfig, encoder: str | None) -> Queries:
-    """Encode image files by the image encoder that made the features.
+def image_queries(
+    images: Sequence[Path | bytes], model: RetrievalModel, config: IndexConfig, encoders: Encoders
+) -> Queries:
+    """Encode images by the image encoder that made the features.
 
     Args:
-        files: n of them, n at least 1.
+        images: n files, or what such files hold; n at least 1.
         model: the index's.
         config: the index.
-        encoder: `KIND:NAME`, where the image encoder is now; None: where encoder.json says.
+        encoders: of them the image encoder is used.
 
     Raises:
-        InputError: a file is no image that can be read; no image encoder is known, or it is another one.
+        InputError: one is no image that can be read; no image encoder is known, or it is another one.
     """
     require_pillow()
     record = _image_record(config)
     try:
-        made = open_encoder(encoder or _recorded(record), model.device)
+        made = encoders.image(record, model.device)
     except InputError as error:
         raise _unopened("image", "the image features", record, error) from None
     with pixel_limit(MAX_PIXELS):
-        prepared = [prepare_image(Item(str(file), FilePlace(str(file))), made, MAX_PIXELS) for file in files]
+        prepared = [prepare_image(_item(image), made, MAX_PIXELS) for image in images]
     for one in prepared:
         if one.values is None:
             detail = f" ({one.verdict.detail})" if one.verdict.detail else ""
@@ -128,6 +157,12 @@ def image_queries(files: Sequence[Path], model: RetrievalModel, config: IndexCon
     if features.ndim == 2:
         features = features[:, None]
     return Queries(model.encode_images(features, coarse=model.interacts), features=features)
+
+
+def _item(image: Path | bytes) -> Item:
+    if isinstance(image, bytes):
+        return Item("the image", BytesPlace(image, "the image"))
+    return Item(str(image), FilePlace(str(image)))
 
 
 def _text_record(config: IndexConfig, encoder: str | None) -> Mapping[str, Any] | None:
