@@ -2,6 +2,7 @@
 
 import os
 import re
+import runpy
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -89,9 +90,13 @@ def test_vectors_go_to_the_database_and_back_unchanged(seed: int, count: int, di
     np.testing.assert_array_equal(np.array(text[1:-1].split(","), np.float32), values[0])
 
 
-def test_hnsw_finds_the_nearest_and_orders_them_exactly(data: Path, word_model: Path, url: str, tmp_path: Path) -> None:
-    build_index(word_model, DataOptions(data), tmp_path / "i", side="captions", device="cpu")
-    build_index(word_model, DataOptions(data), f"{url}#near", side="captions", kind="hnsw", device="cpu")
+@pytest.mark.parametrize("precision", ["float32", "float16"])
+def test_hnsw_finds_the_nearest_and_orders_them_exactly(
+    data: Path, word_model: Path, url: str, tmp_path: Path, precision: Any
+) -> None:
+    options: Any = {"side": "captions", "precision": precision, "device": "cpu"}
+    build_index(word_model, DataOptions(data), tmp_path / "i", **options)
+    build_index(word_model, DataOptions(data), f"{url}#near", kind="hnsw", **options)
     whole, near = (in2r.Index.open(out, device="cpu") for out in (tmp_path / "i", f"{url}#near"))
     results, every = near.search(TEXTS, 100), whole.search(TEXTS, 100)
     assert results.how == "approximate (hnsw) among 100 captions"
@@ -244,6 +249,23 @@ def test_an_id_that_another_writer_adds_meanwhile_is_refused(
         add_to_index(url, DataOptions(two), device="cpu", progress=meanwhile)
     assert other == [12]
     assert len(in2r.Index.open(url)) == len(in2r.Index.open(url).vectors) == 12
+
+
+def test_the_benchmark_searches_as_the_index_does(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = Path(__file__).parents[2] / "benchmarks"
+    monkeypatch.syspath_prepend(folder)
+    script = runpy.run_path(str(folder / "search_postgres.py"))
+    draws = np.random.default_rng(0)
+    vectors = draws.standard_normal((300, 32)).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    server = script["Server"](url)
+    for way in script["SERVED"]:
+        assert server.build(way, vectors) > 0
+        search = server.opened(way, 10)
+        found = [search(query).tolist() for query in vectors[:20]]
+        assert found == np.argsort(-(vectors[:20] @ vectors.T), axis=1)[:, :10].tolist()  # all but 44 are candidates
+        assert server.size(way) > vectors.nbytes
+    server.close(script["SERVED"])
 
 
 # --- the URL
