@@ -57,7 +57,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     make.add_argument("--side", choices=("images", "captions"), default="images", help="default: images")
     make.add_argument(
         "--kind", choices=("exact", "hnsw", "ivf"), default="exact",
-        help="exact compares all; hnsw and ivf a part, by FAISS (in2r[search]), or with --to by pgvector; default: exact",
+        help="exact compares all; hnsw and ivf a part, by FAISS (in2r[search]); --to: hnsw by pgvector; default: exact",
     )  # fmt: skip
     make.add_argument(
         "--precision", choices=("float32", "float16"), default="float32",
