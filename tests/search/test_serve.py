@@ -57,8 +57,8 @@ def test_info_says_what_is_served(server: Served, both: list[Path]) -> None:
     }  # fmt: skip
     assert images["fingerprint"] == opened.config.model.fingerprint
     assert images["text_queries"] == images["image_queries"] == {"works": True, "why": ""}
-    assert (captions["side"], captions["count"], captions["pictures"]) == ("captions", 18, 18)
-    assert server.said[0] == "12 images (exact), 12 with a picture"
+    assert (captions["side"], captions["count"], captions["pictures"]) == ("captions", 18, 12)
+    assert server.said[0] == "12 images (exact), 12 pictures known"
 
 
 def test_results_are_those_of_a_search(server: Served, both: list[Path], encoder: str, shop: Path) -> None:

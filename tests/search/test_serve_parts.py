@@ -143,7 +143,8 @@ def test_a_token_is_read_from_a_file_or_the_environment(tmp_path: Path, monkeypa
 def test_pictures_come_from_a_folder_by_name_where_one_is_given(both: list[Path], encoder: str, tmp_path: Path) -> None:
     Image.new("RGB", (9, 9)).save(tmp_path / "3.jpg")
     images, captions = (Catalogue(in2r.Index.open(path, encoder=encoder, device="cpu"), tmp_path) for path in both)
-    assert images.info.pictures == 0  # the ids end in .png, and a folder is searched by name with or without ending
+    assert images.info.pictures == 1
+    assert images.picture("3.png") is None  # the ids end in .png, and a folder has names with or without ending
     Image.new("RGB", (9, 9)).save(tmp_path / "3.png")
     images, captions = (Catalogue(in2r.Index.open(path, encoder=encoder, device="cpu"), tmp_path) for path in both)
     assert [images.picture(name) for name in ("3.png", "4.png")] == [tmp_path / "3.png", None]

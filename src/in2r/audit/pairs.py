@@ -192,13 +192,19 @@ def read_pairs(
         vectors=vectors,
         same_caption=same,
         table=table,
-        files=recorded_pictures(Path(path)) if pictures is None else pictures_in(Path(pictures), images),
+        files=recorded_pictures(Path(path)) if pictures is None else _pictures(Path(pictures), images),
         clean=None if noise is None else clean[order],
         fingerprint=source.fingerprint(),
         encoder=source.encoder(),
         words=words,
         origin=origin if for_runs else None,
     )
+
+
+def _pictures(folder: Path, images: Sequence[str]) -> dict[str, Path]:
+    """Return image → its file in a folder of pictures."""
+    found = pictures_in(folder)
+    return {image: found[image] for image in dict.fromkeys(images) if image in found}
 
 
 def _name(folder: Path, table: UserTable | None) -> str:

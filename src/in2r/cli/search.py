@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from in2r.cli.paths import path_argument
+from in2r.cli.paths import name_or_path, path_argument
 from in2r.errors import InputError
 from in2r.files import csv_lines
 
@@ -24,6 +24,7 @@ examples:
   in2r search myindex --image photo.jpg
   in2r search myindex --queries queries.txt --format csv > found.csv
   in2r search myindex --vector vectors.npy --format json
+  in2r search "postgresql://me@host/photos#mine" "two dogs in snow"
 
 A longer list begins as a shorter one. Of equal scores the id that comes first
 as text is first.
@@ -40,7 +41,10 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("index", type=path_argument, metavar="INDEX", help="made by `in2r index`")
+    parser.add_argument(
+        "index", type=name_or_path, metavar="INDEX",
+        help="made by `in2r index`: a folder, or postgresql://USER@HOST/DATABASE#NAME",
+    )  # fmt: skip
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("query", nargs="?", metavar="TEXT", help="what is looked for")
     what.add_argument("--queries", type=path_argument, metavar="TXT", help="many texts, one a line")

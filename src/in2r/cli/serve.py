@@ -5,7 +5,7 @@ import math
 
 from rich.console import Console
 
-from in2r.cli.paths import path_argument
+from in2r.cli.paths import name_or_path, path_argument
 from in2r.errors import InputError
 
 EXAMPLES = """\
@@ -33,8 +33,8 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "indexes", type=path_argument, nargs="+", metavar="INDEX",
-        help="made by `in2r index`: one of images, one of captions, or both",
+        "indexes", type=name_or_path, nargs="+", metavar="INDEX",
+        help="made by `in2r index`, a folder or a URL: one of images, one of captions, or both",
     )  # fmt: skip
     parser.add_argument("--host", default="127.0.0.1", help="address to listen at; default: 127.0.0.1, this machine")
     parser.add_argument("--port", type=int, default=8017, help="0 = any free one; default: 8017")

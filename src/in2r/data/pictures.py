@@ -1,6 +1,5 @@
 """Where the picture of an image lies: as image_verdicts.csv has it, or by its name in a folder of pictures."""
 
-from collections.abc import Iterable
 from pathlib import Path
 
 from in2r.data.verdicts import FILE, read_verdicts
@@ -15,8 +14,8 @@ def recorded_pictures(folder: Path) -> dict[str, Path]:
     return {name: Path(one.file) for name, one in read_verdicts(path).items() if one.file}
 
 
-def pictures_in(folder: Path, images: Iterable[str]) -> dict[str, Path]:
-    """Return image → its file in a folder of pictures or below it, found by its name with or without ending.
+def pictures_in(folder: Path) -> dict[str, Path]:
+    """Return name → file of a folder of pictures and below it; a name may lack the folders, the ending, or both.
 
     Raises:
         InputError: no such folder.
@@ -34,4 +33,4 @@ def pictures_in(folder: Path, images: Iterable[str]) -> dict[str, Path]:
     ):
         for name, file in zip(names, files, strict=True):
             found.setdefault(name, file)
-    return {image: found[image] for image in dict.fromkeys(images) if image in found}
+    return found

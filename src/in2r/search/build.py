@@ -1,47 +1,27 @@
-"""Make an index of a data folder, or add a folder's items to one: a new generation of files, then config.json."""
+"""Make an index of a data folder, or add a folder's items to one, in a folder or in PostgreSQL."""
 
-import json
 import os
-import platform
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from importlib.metadata import version
-from itertools import chain
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Literal
 
 import in2r
-from in2r.data.encoder_record import SIDES, other_encoders
-from in2r.data.features import create_npy
-from in2r.data.fingerprint import file_hash
+from in2r.data.encoder_record import SIDES
 from in2r.data.pairs import DataSource, canonical_split
 from in2r.data.sources import open_data
 from in2r.errors import InputError
-from in2r.files import atomic_path, require_free_space
 from in2r.models.folder import load
-from in2r.models.retrieval import BLOCK, RetrievalModel
-from in2r.search.approximate import Kind, build_approximate, require_faiss
+from in2r.models.retrieval import RetrievalModel
+from in2r.search.approximate import Kind
+from in2r.search.base import Addition, Precision, Store, one_encoder
+from in2r.search.connection import is_url
 from in2r.search.fill import Progress, fill_vectors
-from in2r.search.items import Gathered, gather_items
-from in2r.search.store import (
-    CONFIG,
-    DataRef,
-    IndexConfig,
-    Items,
-    ModelRef,
-    Side,
-    file_name,
-    open_vectors,
-    read_config,
-    require_same_data,
-    write_config,
-    writing,
-)
-
-Precision = Literal["float32", "float16"]
+from in2r.search.folder import Folder
+from in2r.search.items import gather_items
+from in2r.search.postgres import Postgres
+from in2r.search.store import DataRef, IndexConfig, ModelRef, Side, require_same_data
 
 
 @dataclass(frozen=True)
@@ -75,10 +55,19 @@ class DataOptions:
         return source, chosen or list(source.split_names)
 
 
+def open_store(place: str | os.PathLike[str]) -> Store:
+    """Return the place of an index: a folder, or `postgresql://USER@HOST/DATABASE#NAME`.
+
+    Raises:
+        InputError: a URL that cannot be read; psycopg is not installed.
+    """
+    return Postgres(place) if isinstance(place, str) and is_url(place) else Folder(Path(place))
+
+
 def build_index(
     model: Path,
     data: DataOptions,
-    out: Path,
+    out: str | os.PathLike[str],
     *,
     side: Side = "images",
     kind: Kind = "exact",
@@ -93,22 +82,20 @@ def build_index(
     Args:
         model: a model folder or a run folder.
         data: the folder, and how it is read.
-        out: the folder of the index.
+        out: the folder of the index, or the URL of a PostgreSQL database.
         side: what is indexed.
-        kind: exact, or hnsw or ivf of FAISS.
-        precision: of the vectors on the disk.
+        kind: exact; hnsw of FAISS or of pgvector; or ivf of FAISS.
+        precision: of the vectors where they are kept.
         network: which of the model's.
         device: where the model computes.
         force: replace an index that is there.
         progress: is told how many of how many items are encoded.
 
     Raises:
-        InputError: no model or data, features of another encoder, equal ids, FAISS is not installed, `out` is taken.
+        InputError: no model or data, features of another encoder, equal ids, FAISS or psycopg is not installed, `out`
+            is taken, the database does not answer.
     """
-    if kind != "exact":
-        require_faiss()
-    if (out / CONFIG).is_file() and not force:
-        raise InputError(f"{out}: holds an index; `in2r index add` adds to it, --force replaces it")
+    store = open_store(out)
     loaded = load(model, device, network)
     trained = loaded.info.get("protocol", {}).get("data", {}).get("encoder") or {}
     reference = str(os.path.abspath(model)) if model.exists() else str(model)
@@ -118,23 +105,22 @@ def build_index(
         encoder={name: trained.get(name) for name in SIDES}, columns=(), caption_column=None, data=(), files={},
         versions={},
     )  # fmt: skip
-    new = _gather(data, empty, loaded)
-    with writing(out):
-        before = json.loads((out / CONFIG).read_text(encoding="utf-8")) if (out / CONFIG).is_file() else {}
-        return _write(
-            out, replace(empty, generation=int(before.get("generation", 0))), loaded, new, precision, progress
-        )
+    store.require_room(empty, force)
+    return store.create(empty, _gather(data, empty, loaded, progress), precision, force)
 
 
 def add_to_index(
-    index: Path, data: DataOptions, *, model: Path | None = None, device: str = "auto", progress: Progress | None = None
+    index: str | os.PathLike[str],
+    data: DataOptions,
+    *,
+    model: Path | None = None,
+    device: str = "auto",
+    progress: Progress | None = None,
 ) -> IndexConfig:
     """Add the items of a data folder to an index; a process that is killed leaves the index as it was.
 
-    Vectors and items are appended; the FAISS index of hnsw and ivf is built anew of all vectors.
-
     Args:
-        index: the folder of the index.
+        index: the folder of the index, or its URL.
         data: the folder, and how it is read.
         model: where the model is now, if not where it was.
         device: where the model computes.
@@ -143,17 +129,14 @@ def add_to_index(
     Raises:
         InputError: as in `build_index`; another model than the index's; an id that the index has.
     """
-    config = read_config(index)
-    loaded = load_model(index, config, model, device)
-    new = _gather(data, config, loaded)
-    with writing(index):
-        config = read_config(index)
-        require_same_data(config)
-        precision: Precision = "float16" if open_vectors(index, config).itemsize == 2 else "float32"
-        return _write(index, config, loaded, new, precision, progress)
+    store = open_store(index)
+    config = store.read_config()
+    require_same_data(config)
+    loaded = load_model(store.place, config, model, device)
+    return store.add(config, _gather(data, config, loaded, progress))
 
 
-def load_model(index: Path, config: IndexConfig, model: Path | None, device: str) -> RetrievalModel:
+def load_model(index: str, config: IndexConfig, model: Path | None, device: str) -> RetrievalModel:
     """Load the model that made an index, from its place or from another one.
 
     Raises:
@@ -172,97 +155,13 @@ def load_model(index: Path, config: IndexConfig, model: Path | None, device: str
     return loaded
 
 
-@dataclass(frozen=True)
-class _New:
-    """What is added: the items of a data folder, how it was read, and the encoders that are known with it."""
-
-    items: Gathered
-    source: DataSource
-    reference: DataRef
-    encoder: dict[str, object]
-
-
-def _gather(data: DataOptions, config: IndexConfig, model: RetrievalModel) -> _New:
-    """Read a data folder; nothing is written."""
+def _gather(data: DataOptions, config: IndexConfig, model: RetrievalModel, progress: Progress | None) -> Addition:
+    """Read a data folder; nothing is written or encoded."""
     source, splits = data.open(config.side == "captions" and model.reads == "vectors")
-    encoder = _one_encoder(config, source, "image" if config.side == "images" else "text")
-    return _New(gather_items(source, splits, config.side), source, _reference(data, source, splits), encoder)
-
-
-def _write(
-    folder: Path,
-    config: IndexConfig,
-    model: RetrievalModel,
-    new: _New,
-    precision: Precision,
-    progress: Progress | None,
-) -> IndexConfig:
-    """Write the next generation: what the index has, and what is added."""
-    old, items = Items(folder, config) if config.count else (), new.items
-    _require_new_ids(folder, old, set(items.ids))
-    count = config.count + len(items.ids)
-    generation = config.generation + 1
-    require_free_space(folder, (3 if config.kind != "exact" else 2) * count * config.dim * np.dtype(precision).itemsize)
-    with atomic_path(folder / file_name("vectors", generation)) as temporary:
-        out = create_npy(temporary, precision, (count, config.dim))
-        if config.count:
-            _copy(open_vectors(folder, config), out)
-        fill_vectors(model, items.parts, config.side, out[config.count :], new.source, progress)
-        out.flush()
-    names = ["vectors", "items", "lines"]
-    _write_items(folder, generation, chain(old, items.records(len(config.data))), count)
-    if config.kind != "exact":
-        with atomic_path(folder / file_name("faiss", generation)) as temporary:
-            build_approximate(config.kind, np.asarray(out), temporary)
-        names.append("faiss")
-    files = {file_name(name, generation): file_hash(folder / file_name(name, generation)) for name in names}
-    written = replace(
-        config,
-        in2r=in2r.__version__,
-        generation=generation,
-        count=count,
-        columns=tuple(dict.fromkeys([*config.columns, *items.columns])),
-        caption_column=config.caption_column or items.caption,
-        data=(*config.data, new.reference),
-        encoder=new.encoder,
-        files=files,
-        versions={"python": platform.python_version()} | {name: version(name) for name in ("torch", "numpy")},
-    )
-    write_config(folder, written)
-    return written
-
-
-def _one_encoder(config: IndexConfig, source: DataSource, side: str) -> dict[str, object]:
-    """Return which encoders made the features of the index; refuse data of another one."""
-    found = source.encoder() or {}
-    known: Any = config.encoder
-    changed = other_encoders(known, found, (side,))
-    if changed:
-        raise InputError(
-            f"{source.path}: not from the encoder that the model was trained with: {' and '.join(changed)}"
-        )
-    return {**known, side: known.get(side) or found.get(side)}
-
-
-def _require_new_ids(folder: Path, old: Iterable[dict[str, Any]], new: set[str]) -> None:
-    twice = next((item["id"] for item in old if item["id"] in new), None)
-    if twice is not None:
-        raise InputError(f"{folder}: has an item {twice!r} already; add new items only, or index all data again")
-
-
-def _copy(old: NDArray[Any], out: NDArray[Any]) -> None:
-    for start in range(0, len(old), BLOCK):
-        some = slice(start, min(start + BLOCK, len(old)))
-        out[some] = old[some]
-
-
-def _write_items(folder: Path, generation: int, records: Any, count: int) -> None:
-    starts = np.zeros(count + 1, np.int64)
-    with atomic_path(folder / file_name("items", generation)) as temporary, temporary.open("wb") as file:
-        for number, record in enumerate(records, start=1):
-            starts[number] = starts[number - 1] + file.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
-    with atomic_path(folder / file_name("lines", generation)) as temporary:
-        np.save(temporary, starts)
+    one_encoder(config, source)
+    items = gather_items(source, splits, config.side)
+    fill = partial(fill_vectors, model, items.parts, config.side, source, progress)
+    return Addition(items, source, _reference(data, source, splits), fill)
 
 
 def _reference(data: DataOptions, source: DataSource, splits: Sequence[str]) -> DataRef:

@@ -20,9 +20,9 @@ def fill_vectors(
     model: RetrievalModel,
     parts: Sequence[Part],
     side: Side,
-    out: NDArray[Any],
     source: DataSource,
     progress: Progress | None,
+    out: NDArray[Any],
 ) -> None:
     """Encode the items of a data folder into an array, block by block.
 
@@ -30,9 +30,9 @@ def fill_vectors(
         model: what encodes.
         parts: the items.
         side: what they are.
-        out: (n, D), of any floating-point type; row i is item i.
         source: the data, for messages.
         progress: is told how many of the n items are done.
+        out: (n, D), of any floating-point type; row i is item i.
 
     Raises:
         InputError: what the model raises; captions as vectors for a model that reads words.

@@ -3,6 +3,7 @@
 import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,13 @@ from numpy.typing import NDArray
 
 from in2r.errors import InputError, near
 from in2r.models.retrieval import RetrievalModel
-from in2r.search.approximate import FOUND, Approximate
-from in2r.search.build import load_model
-from in2r.search.nearest import Rows, best_first, exact_scores, nearest_candidates
+from in2r.search.approximate import FOUND
+from in2r.search.base import Candidates, Store, View
+from in2r.search.build import load_model, open_store
+from in2r.search.nearest import best_first
 from in2r.search.queries import Encoders, Queries, image_queries, text_queries, vector_queries
 from in2r.search.rerank import RERANKED, Reranker
-from in2r.search.store import IndexConfig, Items, open_vectors, read_config, require_same_data
+from in2r.search.store import require_same_data
 
 
 @dataclass(frozen=True)
@@ -51,25 +53,22 @@ class Results:
 class Index:
     """Images or captions by their vectors; made by `in2r index`, opened by `Index.open`.
 
-    The model is loaded at the first text or image; vectors and items stay on the disk. A result depends on the query's
-    vector alone, not on k, on other vectors or on the number of threads: a smaller k gives the beginning of the
-    same list. Several threads may search at once; one at a time uses the model and its encoders.
+    The model is loaded at the first text or image; vectors and items stay where they are kept. A result depends on the
+    query's vector alone, not on k, on other vectors or on the number of threads: a smaller k gives the beginning of the
+    same list. An index in a folder stays as it was opened. One in PostgreSQL has what was there when a search began.
+    Several threads may search at once; one at a time uses the model and its encoders.
 
     Attributes:
-        config: what config.json says.
-        vectors: (N, D) float16 or float32, memory-mapped; row i is item i.
+        config: its description, as the last search had it.
     """
 
-    def __init__(
-        self, path: Path, config: IndexConfig, model: str | os.PathLike[str] | None, encoder: str | None, device: str
-    ) -> None:
-        self._path, self._place, self._device = path, model, device
+    def __init__(self, store: Store, model: str | os.PathLike[str] | None, encoder: str | None, device: str) -> None:
+        self._store, self._place, self._device = store, model, device
         self._encoders = Encoders(encoder)
         self._computing = threading.RLock()
-        self.config = config
-        self.vectors: NDArray[Any] = open_vectors(path, config)
-        self._items = Items(path, config)
-        self._approximate = None if config.kind == "exact" else Approximate(config.kind, path / config.name("faiss"))
+        with store.reading() as view:
+            self.config = view.config
+        require_same_data(self.config)
         self._loaded: tuple[RetrievalModel, Reranker] | None = None
 
     @classmethod
@@ -84,18 +83,16 @@ class Index:
         """Open an index.
 
         Args:
-            path: its folder.
+            path: its folder, or `postgresql://USER@HOST/DATABASE#NAME`.
             model: where the model is now, if not where it was; it must be the same.
             encoder: `KIND:NAME`, where the encoder of texts or images is now, if not where it was; likewise.
             device: where models compute.
 
         Raises:
-            InputError: no index, a file that is gone or differs, data that have changed since.
+            InputError: no index, a file that is gone or differs, data that have changed since; the database does not
+                answer.
         """
-        folder = Path(path)
-        config = read_config(folder)
-        require_same_data(config)
-        return cls(folder, config, model, encoder, device)
+        return cls(open_store(path), model, encoder, device)
 
     def __len__(self) -> int:
         """Return the number of items."""
@@ -103,8 +100,45 @@ class Index:
 
     def __iter__(self) -> Iterator[tuple[str, dict[str, list[str]]]]:
         """Yield (id, columns) of all items, in the order of `vectors`."""
-        for item in self._items:
-            yield item["id"], item["columns"]
+        with self.reading() as view:
+            for items, _ in view.blocks():
+                for item in items:
+                    yield item["id"], item["columns"]
+
+    @property
+    def vectors(self) -> NDArray[Any]:
+        """(N, D) float16 or float32; row i is item i.
+
+        Those of a folder are memory-mapped, those of PostgreSQL are read whole at each call.
+        """
+        with self.reading() as view:
+            return view.vectors
+
+    def find(self, name: str) -> tuple[dict[str, list[str]], NDArray[np.float32]]:
+        """Return the columns of an item and its vector (1, D), as `search` takes it.
+
+        Raises:
+            KeyError: no item has this id.
+        """
+        with self.reading() as view:
+            found = view.find(name)
+        if found is None:
+            raise KeyError(name)
+        item, vector = found
+        return item["columns"], vector[None].astype(np.float32)
+
+    @contextmanager
+    def reading(self) -> Iterator[View]:
+        """Look at the index as it is at one moment.
+
+        Raises:
+            InputError: it was replaced since it was opened.
+        """
+        with self._store.reading() as view:
+            if (view.config.generation, view.config.model) != (self.config.generation, self.config.model):
+                raise InputError(f"{self._store.place}: was replaced since it was opened; open it again")
+            self.config = view.config
+            yield view
 
     def search(self, queries: Sequence[str] | Any, k: int = 10, where: Mapping[str, str] | None = None) -> Results:
         """Return the k items that are most similar to each query.
@@ -160,66 +194,52 @@ class Index:
         with self._computing:
             if self._loaded is None:
                 place = None if self._place is None else Path(self._place)
-                model = load_model(self._path, self.config, place, self._device)
-                self._loaded = model, Reranker(model, self.config)
+                model = load_model(self._store.place, self.config, place, self._device)
+                self._loaded = model, Reranker(model)
             return self._loaded
 
     def _search(self, queries: Queries, k: int, where: Mapping[str, str] | None) -> Results:
-        rows = None if not where else self._matching(where)
+        self._require_columns(where or {})
         again = (
             self.config.interacts and (queries.texts if self.config.side == "images" else queries.features) is not None
         )
-        guided = self._approximate if rows is None else None
-        most = min([len(self), *[FOUND] * (guided is not None), *[RERANKED] * again])
-        if k < 1 or (k > most and most < len(self)):
-            raise InputError(f"k is {k}; expected 1 to {most}{self._why(most, again)}")
-        first = RERANKED if again else k
-        if guided is None:
-            candidates: Iterator[Rows] = nearest_candidates(self.vectors, queries.vectors, first, rows)
-        else:
-            candidates = map(guided.candidates, queries.vectors)
-        found = [self._hits(queries, number, chosen, k, again) for number, chosen in enumerate(candidates)]
-        return Results(found, self._how(rows, guided is not None, again))
+        guided = self.config.kind != "exact" and not where
+        with self.reading() as view:
+            most = min([len(self), *[FOUND] * guided, *[RERANKED] * again])
+            if k < 1 or (k > most and most < len(self)):
+                raise InputError(f"k is {k}; expected 1 to {most}{self._why(most, again)}")
+            count, found = view.nearest(queries.vectors, RERANKED if again else k, where or None)
+            hits = [self._hits(queries, number, some, k, again) for number, some in enumerate(found)]
+            return Results(hits, self._how(count if where else None, guided, again))
 
-    def _hits(self, queries: Queries, number: int, candidates: Rows, k: int, again: bool) -> list[Hit]:
+    def _hits(self, queries: Queries, number: int, candidates: Candidates, k: int, again: bool) -> list[Hit]:
         """Order the candidates of one query, and return the best."""
-        items = dict(zip(candidates.tolist(), self._items.read(candidates), strict=True))
-        scores: NDArray[Any] = exact_scores(self.vectors, queries.vectors[number], candidates)
-        ids = [item["id"] for item in items.values()]
-        best = best_first(candidates, scores, ids, RERANKED if again else k)
+        items, scores = candidates.items, candidates.scores
+        best = best_first(np.arange(len(items)), scores, [item["id"] for item in items], RERANKED if again else k)
         if again and best:
-            rows = np.sort(np.array([row for row, _, _ in best], np.int64))
-            chosen = [items[row] for row in rows.tolist()]
+            items = [items[place] for place in sorted(place for place, _, _ in best)]
             with self._computing:
-                scores = self._load()[1].scores(queries, number, chosen)
-            best = best_first(rows, scores, [item["id"] for item in chosen], k)
-        return [Hit(name, score, items[row]["columns"]) for row, score, name in best]
+                sims = self._load()[1].scores(self.config, queries, number, items)
+            best = best_first(np.arange(len(items)), sims, [item["id"] for item in items], k)
+        return [Hit(name, score, items[place]["columns"]) for place, score, name in best]
 
-    def _matching(self, where: Mapping[str, str]) -> Rows:
-        """Return the rows of the items whose columns have the values."""
+    def _require_columns(self, where: Mapping[str, str]) -> None:
         for name in where:
             if name not in self.config.columns:
                 known = ", ".join(self.config.columns) or "none"
                 raise InputError(f"no column {name!r}; the index has {known}{near(name, self.config.columns)}")
             if not where[name]:
                 raise InputError(f"column {name!r}: no value; an index keeps no empty values, so name one")
-        wanted = where.items()
-        found = [
-            row
-            for row, item in enumerate(self._items)
-            if all(value in item["columns"].get(name, ()) for name, value in wanted)
-        ]
-        return np.array(found, np.int64)
 
     def _why(self, most: int, again: bool) -> str:
         if again and most == RERANKED:
             return f": {RERANKED} candidates are scored again"
         return f": a search of an {self.config.kind} index finds {FOUND}" if most == FOUND else ""
 
-    def _how(self, rows: Rows | None, guided: bool, again: bool) -> str:
+    def _how(self, matching: int | None, guided: bool, again: bool) -> str:
         searched = f"{len(self):,} {self.config.side}"
-        if rows is not None:
-            searched = f"the {len(rows):,} of {searched} that match"
+        if matching is not None:
+            searched = f"the {matching:,} of {searched} that match"
         how = f"approximate ({self.config.kind}) among {searched}" if guided else f"exact among {searched}"
         if again:
             return f"global vectors: {how}; the best {RERANKED} scored again by words and regions"

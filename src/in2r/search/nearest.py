@@ -20,6 +20,11 @@ SLACK = 1.05
 """A unit vector that was rounded to float16 may be this much longer, with plenty to spare."""
 
 
+def rounding_margin(dim: int) -> float:
+    """Return 2 e, of unit vectors of a length: see `nearest_candidates`."""
+    return 2 * SLACK * dim * UNIT_ROUNDOFF
+
+
 def nearest_candidates(
     vectors: NDArray[Any], queries: NDArray[np.float32], k: int, rows: Rows | None = None
 ) -> Iterator[Rows]:
@@ -39,7 +44,7 @@ def nearest_candidates(
     """
     count = len(vectors) if rows is None else len(rows)
     together = max(1, SCORES // max(1, count))
-    margin = 2 * SLACK * vectors.shape[1] * UNIT_ROUNDOFF
+    margin = rounding_margin(vectors.shape[1])
     for start in range(0, len(queries), together):
         for scores in _scores(vectors, queries[start : start + together], rows):
             least = -np.inf if k >= count else np.partition(scores, count - k)[count - k] - margin

@@ -11,6 +11,7 @@ from in2r.data.pairs import PairSet
 from in2r.data.sources import open_data
 from in2r.errors import InputError
 from in2r.models.retrieval import RetrievalModel
+from in2r.search.base import Item
 from in2r.search.queries import Queries
 from in2r.search.store import IndexConfig
 
@@ -23,39 +24,39 @@ class Reranker:
 
     Args:
         model: an interaction model.
-        config: its index.
     """
 
-    def __init__(self, model: RetrievalModel, config: IndexConfig) -> None:
-        self._model, self._config = model, config
+    def __init__(self, model: RetrievalModel) -> None:
+        self._model = model
         self._opened: dict[tuple[int, str], PairSet] = {}
 
-    def scores(self, queries: Queries, number: int, items: Sequence[dict[str, Any]]) -> NDArray[np.float32]:
+    def scores(self, config: IndexConfig, queries: Queries, number: int, items: Sequence[Item]) -> NDArray[np.float32]:
         """Return (m,) exact similarities in (0, 1) of one query, of the other side, with some items.
 
         Args:
+            config: the index; others may have added data to it since the last time.
             queries: texts for an index of images, images for one of captions.
             number: which of them.
-            items: what `Items.read` returned.
+            items: of the index.
 
         Raises:
             InputError: the data are not there any more.
         """
-        if self._config.side == "images":
+        if config.side == "images":
             assert queries.texts is not None
-            values, lengths = self._images(items)
+            values, lengths = self._images(config, items)
             sims = self._model.score(values, [queries.texts[number]], lengths)
         else:
             assert queries.features is not None
-            texts = [(self._pairs(item).captions or ())[item["at"][2]] for item in items]
+            texts = [(self._pairs(config, item).captions or ())[item["at"][2]] for item in items]
             sims = self._model.score(queries.features[number][None], texts)
         return sims.reshape(-1)
 
-    def _images(self, items: Sequence[dict[str, Any]]) -> tuple[NDArray[Any], NDArray[np.int64] | None]:
+    def _images(self, config: IndexConfig, items: Sequence[Item]) -> tuple[NDArray[Any], NDArray[np.int64] | None]:
         """Return features (m, regions, d), zero beyond an image's own, and how many each has."""
         found, lengths = [], []
         for item in items:
-            images = self._pairs(item).images
+            images = self._pairs(config, item).images
             values, _ = images.gather(torch.tensor([item["at"][2]]))
             found.append(values[0].numpy())
             lengths.append(images.regions if images.lengths is None else int(images.lengths[item["at"][2]]))
@@ -63,11 +64,11 @@ class Reranker:
         padded = np.stack([np.pad(values, ((0, longest - len(values)), (0, 0))) for values in found])
         return padded, None if min(lengths) == longest else np.array(lengths, np.int64)
 
-    def _pairs(self, item: dict[str, Any]) -> PairSet:
+    def _pairs(self, config: IndexConfig, item: Item) -> PairSet:
         """Return the split that an item is of."""
         number, split, _ = item["at"]
         if (number, split) not in self._opened:
-            data = self._config.data[number]
+            data = config.data[number]
             try:
                 source = open_data(
                     data.path, layout=data.layout, dev_rule="full", split_seed=data.split_seed,

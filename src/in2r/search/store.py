@@ -110,9 +110,32 @@ def file_name(part: str, generation: int) -> str:
     return f"{part}-{generation}.{endings[part]}"
 
 
+def description(config: IndexConfig) -> dict[str, Any]:
+    """Return what is kept of a description, as JSON has it."""
+    return {**FORMAT, **asdict(config)}
+
+
+def described(record: Any, place: str) -> IndexConfig:
+    """Read what `description` returned.
+
+    Args:
+        record: of JSON.
+        place: where it is, for messages.
+
+    Raises:
+        InputError: something else, or of another version.
+    """
+    if not isinstance(record, dict) or record.get("format") != FORMAT["format"]:
+        raise InputError(f"{place}: not the description of an index; `in2r index` makes one")
+    if record.get("format_version") != FORMAT["format_version"]:
+        found, known = record.get("format_version"), FORMAT["format_version"]
+        raise InputError(f"{place}: format version {found}; this in2r {in2r.__version__} reads {known}")
+    return read(IndexConfig, {key: value for key, value in record.items() if key not in FORMAT}, place)
+
+
 def write_config(folder: Path, config: IndexConfig) -> None:
     """Write config.json: from now on the index is what it says."""
-    write_json(folder / CONFIG, {**FORMAT, **asdict(config)})
+    write_json(folder / CONFIG, description(config))
 
 
 def read_config(folder: Path) -> IndexConfig:
@@ -125,12 +148,7 @@ def read_config(folder: Path) -> IndexConfig:
     if not path.is_file():
         raise InputError(f"{folder}: no index here (no {CONFIG}); `in2r index` makes one")
     record = read_json(path)
-    if not isinstance(record, dict) or record.get("format") != FORMAT["format"]:
-        raise InputError(f"{path}: not the description of an index; `in2r index` makes one")
-    if record.get("format_version") != FORMAT["format_version"]:
-        found, known = record.get("format_version"), FORMAT["format_version"]
-        raise InputError(f"{path}: format version {found}; this in2r {in2r.__version__} reads {known}")
-    config = read(IndexConfig, {key: value for key, value in record.items() if key not in FORMAT}, str(path))
+    config = described(record, str(path))
     for name, expected in config.files.items():
         file = folder / name
         if not file.is_file():

@@ -3,7 +3,6 @@
 import io
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from itertools import chain
 from pathlib import Path
 
 from in2r.data.pictures import pictures_in, recorded_pictures
@@ -79,7 +78,7 @@ class IndexInfo:
 
 
 class Catalogue:
-    """An opened index with what a server needs beside: where an item is by its id, where its picture is.
+    """An opened index with what a server needs beside: where the pictures of its items are.
 
     Opening asks one text and one image, so that the model is loaded, and it is known which queries can be answered.
 
@@ -93,17 +92,7 @@ class Catalogue:
 
     def __init__(self, index: Index, pictures: Path | None = None) -> None:
         self._index, self.side = index, index.config.side
-        self._rows: dict[str, int] = {}
-        named: dict[str, list[str]] = {}
-        for row, (name, columns) in enumerate(index):
-            self._rows[name] = row
-            named[name] = [name] if self.side == "images" else _values(columns, index.config.caption_column)
-        known = self._recorded() if pictures is None else pictures_in(pictures, chain(*named.values()))
-        self._pictures = {
-            name: next(known[value] for value in values if value in known)
-            for name, values in named.items()
-            if any(value in known for value in values)
-        }
+        self._known = self._recorded() if pictures is None else pictures_in(pictures)
         limits = [FURTHEST, *[FOUND] * (index.config.kind != "exact"), *[RERANKED] * index.config.interacts]
         self._furthest = min(limits)
         self.info = self._info()
@@ -122,8 +111,7 @@ class Catalogue:
         Raises:
             KeyError: no item has this id.
         """
-        row = self._rows[name]
-        vector = self._index.vectors[row : row + 1]
+        _, vector = self._index.find(name)
         return self._page(lambda k: self._index.search(vector, k, window.where), window, without=name)
 
     def picture(self, name: str) -> Path | None:
@@ -132,9 +120,12 @@ class Catalogue:
         Raises:
             KeyError: no item has this id.
         """
-        if name not in self._rows:
-            raise KeyError(name)
-        return self._pictures.get(name)
+        columns, _ = self._index.find(name)
+        return self._picture_of(name, columns)
+
+    def _picture_of(self, name: str, columns: Mapping[str, list[str]]) -> Path | None:
+        values = [name] if self.side == "images" else _values(columns, self._index.config.caption_column)
+        return next((self._known[value] for value in values if value in self._known), None)
 
     def _page(self, search: Callable[[int], Results], window: Window, without: str | None = None) -> Answer:
         """Ask for one item more than the page holds, so that it is known whether there is another one."""
@@ -144,7 +135,7 @@ class Catalogue:
         results = search(min(end + 1 + (without is not None), self._furthest))
         hits = [hit for hit in results.hits[0] if hit.id != without]
         items = [
-            Item(rank, hit.id, hit.score, hit.columns, hit.id in self._pictures)
+            Item(rank, hit.id, hit.score, hit.columns, self._picture_of(hit.id, hit.columns) is not None)
             for rank, hit in enumerate(hits[window.offset : end], start=window.offset + 1)
         ]
         return Answer(self.side, results.how, window.offset, items, len(hits) > end)
@@ -164,7 +155,7 @@ class Catalogue:
         return IndexInfo(
             side=self.side, count=config.count, kind=config.kind, dim=config.dim,
             model=repr(model), fingerprint=config.model.fingerprint, columns=list(config.columns),
-            caption_column=config.caption_column, furthest=self._furthest, pictures=len(self._pictures),
+            caption_column=config.caption_column, furthest=self._furthest, pictures=len(set(self._known.values())),
             text_queries=_try(lambda: self._index.search(["a"], 1)),
             image_queries=_try(lambda: self._index.search_images([_grey()], 1)),
         )  # fmt: skip

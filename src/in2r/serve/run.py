@@ -138,7 +138,7 @@ def _address(listener: socket.socket) -> str:
 
 def _line(catalogue: Any) -> str:
     info = catalogue.info
-    line = f"{info.count:,} {info.side} ({info.kind}), {info.pictures:,} with a picture"
+    line = f"{info.count:,} {info.side} ({info.kind}), {info.pictures:,} pictures known"
     for name, ability in (("text", info.text_queries), ("image", info.image_queries)):
         line += "" if ability.works else f"; no {name} queries: {ability.why}"
     return line
