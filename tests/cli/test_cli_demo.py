@@ -1,7 +1,8 @@
-"""`in2r demo` at a toy size: the whole job, called again, and called with other wishes."""
+"""`in2r demo` at a toy size, without a network: the whole job, called again, and called with other wishes."""
 
 import csv
 import io
+import socket
 from collections.abc import Iterator
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -18,6 +19,10 @@ from in2r.files import read_json
 SMALL = ["--images", "40", "--epochs", "2"]
 
 
+def no_network(*_: object) -> None:
+    raise AssertionError("the demo must work without a network")
+
+
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Run it once, where a demo was killed while drawing."""
@@ -25,6 +30,9 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     half = out / ".data.new" / "pictures"
     half.mkdir(parents=True)
     with pytest.MonkeyPatch.context() as patch:
+        for way in ("connect", "connect_ex", "sendto"):
+            patch.setattr(socket.socket, way, no_network)
+        patch.setattr(socket, "getaddrinfo", no_network)
         for split in ("dev", "test"):
             patch.setitem(cli_demo.SIZES, split, 40)
         assert main(["demo", "--out", str(out), *SMALL]) == 0
