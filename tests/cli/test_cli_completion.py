@@ -12,8 +12,6 @@ import pytest
 
 from in2r.cli.main import main
 
-pytest.importorskip("shtab")
-
 TYPED = {
     "trai\t": "train",
     "noise ma\t": "noise make",
