@@ -81,8 +81,21 @@ def children() -> Any:
     """
     context = multiprocessing.get_context("forkserver")
     # the first optimiser imports torch._dynamo, at length
-    context.set_forkserver_preload(["in2r.training.train", "torch._dynamo"])
+    context.set_forkserver_preload(["in2r.training.train", "in2r.results", "torch._dynamo"])
     return context
+
+
+@pytest.fixture
+def forked_cells(children: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the runner fork the processes of its cells; how they start is tested where a runner is a process itself."""
+    import forked
+    from in2r.bench import runner
+
+    def start(folder: Any, cell: Any, _claim: Any, place: Any, folds: int) -> forked.CellProcess:
+        return forked.start_cell(children, folder, cell, place, folds)
+
+    monkeypatch.setattr(runner, "start", start)
+    monkeypatch.setattr(runner, "POLL", 0.05)
 
 
 @pytest.fixture

@@ -4,7 +4,13 @@ import ast
 import re
 import sys
 import tomllib
+from importlib.metadata import distribution
 from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+import in2r
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 DISTRIBUTIONS = {
@@ -66,3 +72,20 @@ def optional_of_dev(optional: dict[str, list[str]]) -> set[str]:
 def pinned(file: str) -> set[str]:
     lines = (CHECKOUT / file).read_text(encoding="utf-8").splitlines()
     return {line.split("==")[0].lower() for line in lines if "==" in line}
+
+
+def test_what_the_pins_need_is_pinned_too() -> None:
+    """requirements.txt is a whole lock: nothing that is installed by it is chosen anew, but pip and torch's CUDA."""
+    pins = pinned("requirements.txt")
+    missing = set()
+    for pin in pins:
+        for line in distribution(pin).requires or []:
+            needed = Requirement(line)
+            if needed.marker is None or needed.marker.evaluate({"extra": ""}):
+                missing |= {canonicalize_name(needed.name)} - {canonicalize_name(each) for each in pins}
+    assert [each for each in missing if not each.startswith(("nvidia-", "cuda-", "triton"))] == []
+
+
+def test_the_version_of_the_citation_is_that_of_the_package() -> None:
+    [version] = re.findall(r"^version: (.+)$", (CHECKOUT / "CITATION.cff").read_text(encoding="utf-8"), re.MULTILINE)
+    assert version == in2r.__version__

@@ -160,7 +160,7 @@ def commands(page: Path) -> Iterator[str]:
 
 def parses(command: str) -> bool:
     """Say whether a command would be taken; a bare verb (`in2r data convert`) must exist."""
-    words = shlex.split(command, comments=True)[1:]
+    words = shlex.split(command.partition(" > ")[0], comments=True)[1:]
     try:
         args = build_parser().parse_args(words)
     except SystemExit:

@@ -98,6 +98,7 @@ TINY = [
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("forked_cells")
 @pytest.mark.parametrize(
     ("grid", "group", "method", "splits", "figure"),
     [

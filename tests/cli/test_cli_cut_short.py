@@ -1,50 +1,36 @@
 """Feature files that are cut short while a verb reads them: one line that names the file, and nothing is lost."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+import forked
 from in2r.cli.main import main
 from in2r.runs.checkpoints import checkpoints
 from tiny_run import make_data, train
 
-CUTTING = """
-import os, sys
-from in2r.cli import train
-from in2r.cli.main import main
-
-class Cutting(train.Terminal):
-    def record(self, record):
-        super().record(record)
-        os.truncate(sys.argv[1], 0)
-
-train.Terminal = Cutting
-sys.exit(main(sys.argv[2:]))
-"""
-"""the command line, with a file that is cut after each epoch"""
-
 
 @pytest.mark.parametrize("name", ["train_ims.npy", "dev_ims.npy"])
-def test_a_run_stops_with_the_files_name_and_resumes_once_it_is_back(tmp_path: Path, name: str) -> None:
+def test_a_run_stops_with_the_files_name_and_resumes_once_it_is_back(children: Any, tmp_path: Path, name: str) -> None:
     data, run = make_data(tmp_path / "data"), tmp_path / "run"
     file = data / name
     whole = file.read_bytes()
     settings = [f"data.path={data}", "model.dim=8", "train.epochs=3", "train.batch_size=12", "train.device=cpu"]
     command = ["train", "sce", *settings, "data.caption_vectors=vecs", "--out", str(run)]
-    # in a process of its own, which a signal may end
-    done = subprocess.run(
-        [sys.executable, "-c", CUTTING, str(file), *command], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 2
-    assert done.stderr.splitlines()[-1] == (
+    log = tmp_path / "said"
+    child = children.Process(target=forked.cut_while_training, args=(file, command, log))
+    child.start()
+    child.join(120)
+    assert child.exitcode == 2
+    said = log.read_text()
+    assert said.splitlines()[-1] == (
         f"in2r: {file}: was cut short while it was in use, from {len(whole):,} to 0 bytes; put the whole file "
         f"back; `in2r resume {run}` resumes it"
     )
-    assert "Traceback" not in done.stderr
+    assert "Traceback" not in said
     assert len(checkpoints(run / "checkpoints")) == 1
     file.write_bytes(whole)
     assert main(["resume", str(run)]) == 0

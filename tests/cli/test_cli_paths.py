@@ -23,7 +23,7 @@ NO_PATHS = {
     "overrides", "device", "network", "group", "only", "minus", "caption_vectors", "key", "level", "layout", "split",
     "kind", "dev_rule", "format", "keep", "backbone", "duplicates", "encoder", "text_encoder", "image_column",
     "caption_column", "split_column", "encoding", "source", "evidence",
-    "repo", "licence", "side", "precision", "query", "where", "host", "to",
+    "repo", "licence", "side", "precision", "query", "shell", "where", "host", "to",
 }  # fmt: skip
 """text arguments that name no file"""
 NO_PATH_KEYS = {"data.caption_vectors", "train.device", "method.name"}

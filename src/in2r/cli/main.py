@@ -21,6 +21,7 @@ from in2r.files import describe
 VERBS = (
     "demo", "features", "audit", "train", "resume", "evaluate", "score", "encode", "index", "search", "serve", "push",
     "export", "released", "bench", "plot", "data", "noise", "vocabulary", "methods", "config",
+    "completion",
 )  # fmt: skip
 """The modules of this package that hold one verb each, in the order of `in2r --help`."""
 
