@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from importlib.resources import files
-from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, HTTPException, Query, Request, Response
@@ -148,16 +147,19 @@ class Api:
     async def thumb(self, item: str, side: AskedSide = None) -> Response:
         """Return a small picture of an item as JPEG; where none is known, a drawing that says so (SVG)."""
         try:
-            file = self._chosen(side).picture(item)
+            jpeg = await self._pictures.run(self._thumbnail, self._chosen(side), item)
         except KeyError:
             raise _no_item(item) from None
-        jpeg = None if file is None else await self._thumbnail(file)
         content, kind = (self._assets[NO_PICTURE], ASSETS["icon.svg"]) if jpeg is None else (jpeg, "image/jpeg")
         return Response(content, media_type=kind, headers={"Cache-Control": f"private, max-age={PICTURE_SECONDS}"})
 
-    async def _thumbnail(self, file: Path) -> bytes | None:
+    def _thumbnail(self, catalogue: Catalogue, item: str) -> bytes | None:
+        """Look an item up and make its picture small; in the thread of pictures."""
+        file = catalogue.picture(item)
+        if file is None:
+            return None
         jpeg = self._thumbnails.get(file)
-        if jpeg is None and (jpeg := await self._pictures.run(make_thumbnail, file)) is not None:
+        if jpeg is None and (jpeg := make_thumbnail(file)) is not None:
             self._thumbnails.keep(file, jpeg)
         return jpeg
 
