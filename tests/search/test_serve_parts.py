@@ -7,6 +7,7 @@ import runpy
 import socket
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -19,6 +20,7 @@ import in2r
 from in2r.errors import InputError
 from in2r.search.approximate import FOUND
 from in2r.search.rerank import RERANKED
+from in2r.serve.app import Api
 from in2r.serve.buckets import Buckets
 from in2r.serve.catalogue import Catalogue, Window
 from in2r.serve.lanes import BusyError, Lane
@@ -91,6 +93,30 @@ def test_a_full_lane_refuses_and_empties_again() -> None:
         return done
 
     assert asyncio.run(ask()) == [True, True, True, 8, 8, 8, 8]
+
+
+def test_an_item_that_is_not_found_yet_holds_up_nobody() -> None:
+    """As one of a database that does not answer."""
+    gate = threading.Event()
+
+    class Waiting:
+        side = "images"
+
+        def picture(self, name: str) -> None:
+            gate.wait(2)
+
+    async def ask() -> bool:
+        catalogue: Any = Waiting()
+        api = Api([catalogue], Limits(), None)
+        asked = asyncio.ensure_future(api.thumb("a"))
+        await asyncio.sleep(0.1)
+        waits = not asked.done()
+        gate.set()
+        await asked
+        api.close()
+        return waits
+
+    assert asyncio.run(ask())
 
 
 def test_pictures_are_kept_up_to_a_bound() -> None:

@@ -84,6 +84,7 @@ class Api:
         self._catalogues: Mapping[Side, Catalogue] = {one.side: one for one in catalogues}
         self._largest, self._token = limits.image_mib * MIB, token
         self._searches = Lane(limits.searches, WAITING)
+        self._lookups = Lane(limits.searches, PICTURES_WAITING)  # beside the event loop: a database may not answer
         self._pictures = Lane(1, PICTURES_WAITING)  # one thread: Pillow's limits and warnings are the process's own
         self._thumbnails = Thumbnails(PICTURES_BYTES)
         folder = files("in2r.serve") / "assets"
@@ -112,6 +113,7 @@ class Api:
     def close(self) -> None:
         """Wait for the threads."""
         self._searches.close()
+        self._lookups.close()
         self._pictures.close()
 
     async def info(self) -> Info:
@@ -148,7 +150,7 @@ class Api:
     async def thumb(self, item: str, side: AskedSide = None) -> Response:
         """Return a small picture of an item as JPEG; where none is known, a drawing that says so (SVG)."""
         try:
-            file = self._chosen(side).picture(item)
+            file = await self._lookups.run(self._chosen(side).picture, item)
         except KeyError:
             raise _no_item(item) from None
         jpeg = None if file is None else await self._thumbnail(file)
