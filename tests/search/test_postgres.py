@@ -124,6 +124,31 @@ def test_hnsw_finds_the_nearest_and_orders_them_exactly(
     assert used > 0
 
 
+@pytest.mark.parametrize("iterative", [True, False])  # as of pgvector 0.8, and as of 0.7
+def test_rows_that_nobody_sees_hide_no_items_from_hnsw(
+    data: Path, word_model: Path, url: str, monkeypatch: pytest.MonkeyPatch, iterative: bool
+) -> None:
+    import psycopg
+
+    import in2r.search.postgres as module
+
+    if not iterative:
+        monkeypatch.setattr(module, "ITERATIVE", (99,))
+    build_index(word_model, DataOptions(data), f"{url}#near", side="captions", kind="hnsw", device="cpu")
+    index = in2r.Index.open(f"{url}#near", device="cpu")
+    wanted, before = index.vectors[:2], index.search(index.vectors[:2], 100)
+    close = wanted[0] + np.random.default_rng(0).normal(0, 0.01, (600, wanted.shape[1])).astype(np.float32)
+    with psycopg.connect(url) as connection:
+        connection.cursor().executemany(
+            "INSERT INTO in2r_near_1 SELECT %s, columns, data, split, place, %s::vector FROM in2r_near_1 LIMIT 1",
+            [(f"new {number}", vector_text(vector)) for number, vector in enumerate(close)],
+        )
+        assert index.search(wanted, 100) == before
+        connection.rollback()  # a killed add leaves such rows too, until the database is vacuumed
+    assert index.search(wanted, 100) == before
+    assert [hits[0] for hits in before.hits] == [hits[0] for hits in index.search(wanted, 1).hits]
+
+
 def test_the_widest_that_pgvector_takes_is_taken_and_more_is_refused(url: str) -> None:
     import psycopg
 

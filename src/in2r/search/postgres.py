@@ -27,7 +27,7 @@ from in2r.search.approximate import FOUND
 from in2r.search.base import Addition, Candidates, Item, Precision, grown, known_already, taken
 from in2r.search.connection import Place, connected, require_psycopg
 from in2r.search.nearest import exact_scores, rounding_margin
-from in2r.search.pgvector import Table, prepare, require_dims, vector_text
+from in2r.search.pgvector import ITERATIVE, Table, enabled, prepare, require_dims, vector_text
 from in2r.search.store import TOGETHER, DataRef, IndexConfig, described, description
 
 MORE = 64
@@ -163,6 +163,7 @@ class PostgresView:
             [[count]] = self._read(f"SELECT count(*) FROM {{table}} {MATCHING}", said)
             return count, (self._exact(query, k, MATCHING, said) for query in queries)
         if self.config.kind == "hnsw":
+            self._set_out()
             return self.config.count, map(self._guided, queries)
         return self.config.count, (self._exact(query, k) for query in queries)
 
@@ -202,13 +203,28 @@ class PostgresView:
             limit *= 2
 
     def _guided(self, query: NDArray[np.float32]) -> Candidates:
-        """Return the `FOUND` items to which the graph leads."""
+        """Return the `FOUND` items to which the graph leads.
+
+        Rows that a killed add has left in the graph, or that one is writing now, take places of items until the
+        database is vacuumed. Where that leaves too few, all items are compared.
+        """
         text = (
             f"SELECT {ITEM} FROM {{table}} ORDER BY embedding::halfvec({{dim}}) <#> %s::halfvec({{dim}}) LIMIT {FOUND}"
         )
+        rows = self._read(text, [vector_text(query)])
+        if len(rows) >= min(FOUND, self.config.count):
+            return self._scored(query, rows)
+        self._connection.execute("SET LOCAL enable_seqscan = on")
+        found = self._exact(query, FOUND)
+        self._set_out()
+        return found
+
+    def _set_out(self) -> None:
+        """Let the following searches of this transaction go through the graph."""
         self._connection.execute(f"SET LOCAL hnsw.ef_search = {FOUND}")
         self._connection.execute("SET LOCAL enable_seqscan = off")  # a small table has the graph's answer as well
-        return self._scored(query, self._read(text, [vector_text(query)]))
+        if enabled(self._connection) >= ITERATIVE:  # go on where rows that nobody sees took places
+            self._connection.execute("SET LOCAL hnsw.iterative_scan = strict_order")
 
     def _read(self, text: str, said: Sequence[Any]) -> list[Any]:
         with self._connection.cursor(binary=True) as cursor:
