@@ -159,11 +159,22 @@ def test_a_token_is_read_from_a_file_or_the_environment(tmp_path: Path, monkeypa
         file.write_text(wrong, encoding="utf-8")
         with pytest.raises(InputError, match="cannot be a token"):
             read_token(file)
-    token = Token(made)
+    token = Token(made, 8017)
     cookie = token.cookie(secure=True).split(";")[0]
     assert token.admits("", cookie)
     assert token.admits(f"bearer {made}", "")
-    assert not Token(make_token()).admits("", cookie)
+    assert not Token(make_token(), 8017).admits("", cookie)
+
+
+def test_cookies_of_other_programs_on_this_machine_change_nothing() -> None:
+    text = make_token()
+    token, beside = Token(text, 8017), Token(make_token(), 8018)
+    cookie, other = (one.cookie(secure=False).split(";")[0] for one in (token, beside))
+    for more in ('prefs={"theme":"dark"}', "a b=1", "x=\xe9", "a[b]=1", "c", "=", "in2r-8017=wrong", other):
+        assert token.admits("", f"{more}; {cookie}")
+        assert token.admits("", f"{cookie}; {more}")
+        assert not token.admits("", more)
+    assert cookie.split("=")[0] != other.split("=")[0]  # else logging in to one server logs out of the other
 
 
 def test_pictures_come_from_a_folder_by_name_where_one_is_given(both: list[Path], encoder: str, tmp_path: Path) -> None:

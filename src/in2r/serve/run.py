@@ -70,7 +70,7 @@ def serve(
         raise InputError(f"two indexes of {sides[0]}; serve one of images, one of captions, or both")
     with _listening(host, port, token) as listener:
         catalogues = [Catalogue(index, pictures) for index in indexes]
-        known = None if token is None else Token(token)
+        known = None if token is None else Token(token, listener.getsockname()[1])
         api = Api(catalogues, limits, known)
         guard = Guard(
             api.app(),
