@@ -315,6 +315,8 @@ def test_the_benchmark_searches_as_the_index_does(url: str, monkeypatch: pytest.
         ("postgres://me:p%40w@host/db", "index", "postgres://me@host/db#index"),
         ("postgresql://h1:1,h2:2/db?password=pw&sslmode=disable&sslpassword=pw#a_1", "a_1",
          "postgresql://h1:1,h2:2/db?sslmode=disable#a_1"),
+        ("postgresql://me@h/db?pass%77ord=pw&oauth_client_secret=pw&scram_client_key=pw&scram_server_key=pw", "index",
+         "postgresql://me@h/db#index"),
         ("postgresql:///db?host=/tmp/x", "index", "postgresql:///db?host=/tmp/x#index"),
         ("postgresql://", "index", "postgresql://#index"),
         ("postgresql://me:a@pw@host/db", "index", "postgresql://me@host/db#index"),
@@ -336,6 +338,17 @@ def test_what_may_be_a_part_of_a_password_is_not_repeated() -> None:
         assert "w@h" not in str(e.value)
     with pytest.raises(InputError, match=r"^postgresql://me@host/db: name of the index 'My-Shop'; expected lower-case"):
         Place.parse("postgresql://me:pw@host/db#My-Shop")
+    for text in (
+        "postgresql+psycopg://me:pw@h/db",
+        "POSTGRESQL://me:pw@h/db",
+        " postgresql://me:pw@h/db",
+        "postgres:/me:pw@h",
+    ):
+        for opened in (Place.parse, in2r.Index.open):
+            with pytest.raises(
+                InputError, match=r"^not the URL of an index; expected postgresql://USER@HOST/DATABASE#NAME$"
+            ):
+                opened(text)
     assert not is_url("postgresql")
     assert not is_url("folder/postgresql://x")
 
