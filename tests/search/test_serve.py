@@ -262,6 +262,7 @@ def test_mistakes_are_one_line(
         ([both[0], "--port", server.port], f"--host 127.0.0.1 --port {server.port}: Address already in use; choose"),
         ([both[0], "--port", 99999], "--port is 99999; expected 0 to 65,535"),
         ([both[0], "--host", "nobody.invalid"], "--host nobody.invalid --port 0: "),
+        ([both[0], "--host", ".x"], "--host .x: cannot be the name of a machine; choose another"),
         ([both[0], "--token-file", tmp_path / "short"], f"{tmp_path / 'short'}: cannot be a token; expected one line"),
         ([both[0], "--token-file", tmp_path / "none"], f"{tmp_path / 'none'}: No such file"),
         ([both[0], "--rate", "nan"], "--rate is nan; expected 0 or more"),
