@@ -1,6 +1,7 @@
 """The API: addresses → searches, pictures and the page."""
 
 import logging
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -51,9 +52,15 @@ NO_PICTURE = "no-picture.svg"
 
 @dataclass(frozen=True)
 class Info:
-    """What is served: each index, the first one being asked by default, and the largest image that is taken."""
+    """What is served: each index, the first one being asked by default, and the largest image that is taken.
+
+    Attributes:
+        started: another text for each start. The page has it in the addresses of pictures, so that a browser shows none
+            that it keeps of another index that was served here.
+    """
 
     in2r: str
+    started: str
     indexes: list[IndexInfo]
     image_bytes: int
 
@@ -83,6 +90,7 @@ class Api:
     def __init__(self, catalogues: Sequence[Catalogue], limits: Limits, token: Token | None) -> None:
         self._catalogues: Mapping[Side, Catalogue] = {one.side: one for one in catalogues}
         self._largest, self._token = limits.image_mib * MIB, token
+        self._started = secrets.token_hex(4)
         self._searches = Lane(limits.searches, WAITING)
         self._lookups = Lane(limits.searches, PICTURES_WAITING)  # beside the event loop: a database may not answer
         self._pictures = Lane(1, PICTURES_WAITING)  # one thread: Pillow's limits and warnings are the process's own
@@ -118,7 +126,7 @@ class Api:
 
     async def info(self) -> Info:
         """Say what is served."""
-        return Info(in2r.__version__, [one.info for one in self._catalogues.values()], self._largest)
+        return Info(in2r.__version__, self._started, [one.info for one in self._catalogues.values()], self._largest)
 
     async def search(
         self,
