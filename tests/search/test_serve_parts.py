@@ -17,7 +17,7 @@ from PIL import Image
 pytest.importorskip("fastapi", reason="FastAPI is not installed (in2r[serve])")
 
 import in2r
-from in2r.errors import InputError
+from in2r.errors import InputError, UnavailableError
 from in2r.search.approximate import FOUND
 from in2r.search.rerank import RERANKED
 from in2r.serve.app import Api
@@ -117,6 +117,36 @@ def test_an_item_that_is_not_found_yet_holds_up_nobody() -> None:
         return waits
 
     assert asyncio.run(ask())
+
+
+def test_a_database_that_does_not_answer_is_no_fault_of_a_request(caplog: pytest.LogCaptureFixture) -> None:
+    class Gone:
+        side = "images"
+
+        def by_text(self, text: str, window: Window) -> None:
+            raise UnavailableError("postgresql://me@host/photos#mine: no connection (refused)")
+
+    catalogue: Any = Gone()
+    api = Api([catalogue], Limits(), None)
+    sent: list[Any] = []
+
+    async def ask() -> None:
+        async def receive() -> Any:
+            return {"type": "http.request"}
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        scope = {"type": "http", "method": "GET", "path": "/api/search", "query_string": b"q=a", "headers": []}
+        await api.app()(scope, receive, send)
+
+    asyncio.run(ask())
+    api.close()
+    assert sent[0]["status"] == 503
+    assert json.loads(sent[1]["body"]) == {"error": "the index cannot be read now; the log of this server says why"}
+    assert [line.getMessage() for line in caplog.records if line.levelname == "ERROR"] == [
+        "postgresql://me@host/photos#mine: no connection (refused)"
+    ]
 
 
 def test_pictures_are_kept_up_to_a_bound() -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
 
-from in2r.errors import InputError
+from in2r.errors import InputError, UnavailableError
 
 EXPECTED = "postgresql://USER@HOST/DATABASE#NAME"
 DEFAULT_NAME = "index"
@@ -99,7 +99,7 @@ def connected(place: Place, read_only: bool = False) -> Iterator[Any]:
     except psycopg.ProgrammingError:  # of a URL that libpq cannot read; its text may hold a password
         raise InputError(f"{place}: PostgreSQL cannot read this URL; expected {EXPECTED}") from None
     except psycopg.Error as error:
-        raise InputError(f"{place}: no connection ({_line(error)})") from None
+        raise UnavailableError(f"{place}: no connection ({_line(error)})") from None
     try:
         with connection:
             if read_only:
@@ -107,7 +107,7 @@ def connected(place: Place, read_only: bool = False) -> Iterator[Any]:
                 connection.read_only = True
             yield connection
     except psycopg.Error as error:
-        raise InputError(f"{place}: the database says: {_line(error)}") from None
+        raise UnavailableError(f"{place}: the database says: {_line(error)}") from None
 
 
 def _line(error: Exception) -> str:

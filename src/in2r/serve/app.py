@@ -15,7 +15,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
 import in2r
-from in2r.errors import InputError
+from in2r.errors import InputError, UnavailableError
 from in2r.search.conditions import read_conditions
 from in2r.search.store import Side
 from in2r.serve.catalogue import Answer, Catalogue, IndexInfo, Window
@@ -113,6 +113,7 @@ class Api:
         app.add_exception_handler(StarletteHTTPException, _say_http)
         app.add_exception_handler(RequestValidationError, _say_invalid)
         app.add_exception_handler(InputError, _say_input)
+        app.add_exception_handler(UnavailableError, _say_unavailable)
         app.add_exception_handler(BusyError, _say_busy)
         app.add_exception_handler(TimeoutError, _say_late)
         app.add_exception_handler(Exception, _say_fault)
@@ -220,6 +221,11 @@ async def _say_invalid(_: Request, error: Any) -> JSONResponse:
 
 async def _say_input(_: Request, error: Any) -> JSONResponse:
     return refusal(400, str(error))
+
+
+async def _say_unavailable(_: Request, error: Any) -> JSONResponse:
+    log.error("%s", error)  # with the place of the index, which is nothing for clients
+    return refusal(503, "the index cannot be read now; the log of this server says why", Retry_After=str(RETRY_SECONDS))
 
 
 async def _say_busy(_: Request, error: Any) -> JSONResponse:
