@@ -25,6 +25,10 @@ class InputError(ValueError):
         self.faults = tuple(faults) or (message,)
 
 
+class UnavailableError(InputError):
+    """What is asked is right, but its place, such as a database, does not answer or has something else now."""
+
+
 class MethodError(InputError):
     """A method of a user's own returns, or asks for, what the engine cannot take."""
 

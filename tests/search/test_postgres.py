@@ -1,10 +1,13 @@
 """An index in PostgreSQL gives what the same index in a folder gives, and keeps its promises with many writers."""
 
+import json
 import os
 import re
 import runpy
 import signal
+import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +127,31 @@ def test_hnsw_finds_the_nearest_and_orders_them_exactly(
     assert used > 0
 
 
+@pytest.mark.parametrize("iterative", [True, False])  # as of pgvector 0.8, and as of 0.7
+def test_rows_that_nobody_sees_hide_no_items_from_hnsw(
+    data: Path, word_model: Path, url: str, monkeypatch: pytest.MonkeyPatch, iterative: bool
+) -> None:
+    import psycopg
+
+    import in2r.search.postgres as module
+
+    if not iterative:
+        monkeypatch.setattr(module, "ITERATIVE", (99,))
+    build_index(word_model, DataOptions(data), f"{url}#near", side="captions", kind="hnsw", device="cpu")
+    index = in2r.Index.open(f"{url}#near", device="cpu")
+    wanted, before = index.vectors[:2], index.search(index.vectors[:2], 100)
+    close = wanted[0] + np.random.default_rng(0).normal(0, 0.01, (600, wanted.shape[1])).astype(np.float32)
+    with psycopg.connect(url) as connection:
+        connection.cursor().executemany(
+            "INSERT INTO in2r_near_1 SELECT %s, columns, data, split, place, %s::vector FROM in2r_near_1 LIMIT 1",
+            [(f"new {number}", vector_text(vector)) for number, vector in enumerate(close)],
+        )
+        assert index.search(wanted, 100) == before
+        connection.rollback()  # a killed add leaves such rows too, until the database is vacuumed
+    assert index.search(wanted, 100) == before
+    assert [hits[0] for hits in before.hits] == [hits[0] for hits in index.search(wanted, 1).hits]
+
+
 def test_the_widest_that_pgvector_takes_is_taken_and_more_is_refused(url: str) -> None:
     import psycopg
 
@@ -164,6 +192,41 @@ def test_an_interaction_model_scores_candidates_again(
     results = table.search(TEXTS, 16)  # opened before: the data that was added is read as well
     assert results == in2r.Index.open(tmp_path / "i", device="cpu").search(TEXTS, 16)
     assert results.how.startswith("global vectors: exact among 16 images; the best 100 scored again")
+
+
+def test_what_postgresql_cannot_hold_is_found_nowhere(shop: Path, shop_model: Path, url: str, tmp_path: Path) -> None:
+    places = [tmp_path / "i", url]
+    for place in places:
+        build_index(shop_model, DataOptions(shop / "data"), place, device="cpu")
+    folder, table = map(in2r.Index.open, places)
+    for text in ("1.png\0", "\ud800"):
+        for index in (folder, table):
+            with pytest.raises(KeyError):
+                index.find(text)
+        found = table.search(folder.vectors[:2], 3, {"kind": text})
+        assert found == folder.search(folder.vectors[:2], 3, {"kind": text})
+        assert (found.hits, found.how) == ([[], []], "exact among the 0 of 12 images that match")
+    assert table.search(folder.vectors[:2], 10**20) == folder.search(folder.vectors[:2], 10**20)
+
+
+def test_a_zero_byte_is_refused_before_anything_is_encoded(
+    shop: Path, shop_model: Path, make_part: Callable[..., Path], url: str, tmp_path: Path
+) -> None:
+    one = make_part(tmp_path / "one", 0, 1)
+    (one / "pairs.csv").unlink()
+    (one / "pairs.jsonl").write_text(json.dumps({"image": "0.png", "caption": "a\0b"}) + "\n", encoding="utf-8")
+    data = (one / "data.json").read_text(encoding="utf-8").replace("pairs.csv", "pairs.jsonl")
+    (one / "data.json").write_text(data, encoding="utf-8")
+    told: list[int] = []
+    options: Any = {"device": "cpu", "progress": lambda done, total: told.append(done)}
+    assert build_index(shop_model, DataOptions(one), tmp_path / "i", **options).count == 1
+    told.clear()
+    build_index(shop_model, DataOptions(make_part(tmp_path / "two", 1, 2)), f"{url}#two", device="cpu")
+    for write, place in ((partial(build_index, shop_model), f"{url}#one"), (add_to_index, f"{url}#two")):
+        words: Any = (place, DataOptions(one)) if write is add_to_index else (DataOptions(one), place)
+        with pytest.raises(InputError, match=rf"^{one}: the item '0\.png' has a zero byte or half of a surrogate"):
+            write(*words, **options)
+    assert told == []
 
 
 def test_adding_and_replacing(
@@ -263,6 +326,39 @@ def test_an_id_that_another_writer_adds_meanwhile_is_refused(
     assert len(in2r.Index.open(url)) == len(in2r.Index.open(url).vectors) == 12
 
 
+def test_of_two_writers_that_wait_for_each_other_one_is_told_why(
+    shop_model: Path, make_part: Callable[..., Path], url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They add the same ids in opposite orders, each having written the half that the other one writes next."""
+    build_index(shop_model, DataOptions(make_part(tmp_path / "one", 0, 4)), url, device="cpu")
+    both, whole = threading.Barrier(2), Table.fill
+
+    def fill(self: Table, connection: Any, records: Any, data: str, vectors: Any) -> None:
+        items = list(records)[:: 1 if threading.current_thread().name == "forwards" else -1]
+        whole(self, connection, items[:4], data, vectors[:4])
+        both.wait(30)
+        whole(self, connection, items[4:], data, vectors[4:])
+
+    said: list[str] = []
+
+    def write() -> None:
+        try:
+            add(url, two)
+        except InputError as error:
+            said.append(str(error))
+
+    two = make_part(tmp_path / "two", 4, 12)
+    monkeypatch.setattr(Table, "fill", fill)
+    writers = [threading.Thread(target=write, name=name) for name in ("forwards", "backwards")]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join(60)
+    assert len(said) == 1
+    assert said[0].endswith("#index: another process is adding some of these items; add new items only")
+    assert len(in2r.Index.open(url)) == 12
+
+
 def test_the_benchmark_searches_as_the_index_does(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = Path(__file__).parents[2] / "benchmarks"
     monkeypatch.syspath_prepend(folder)
@@ -290,6 +386,8 @@ def test_the_benchmark_searches_as_the_index_does(url: str, monkeypatch: pytest.
         ("postgres://me:p%40w@host/db", "index", "postgres://me@host/db#index"),
         ("postgresql://h1:1,h2:2/db?password=pw&sslmode=disable&sslpassword=pw#a_1", "a_1",
          "postgresql://h1:1,h2:2/db?sslmode=disable#a_1"),
+        ("postgresql://me@h/db?pass%77ord=pw&oauth_client_secret=pw&scram_client_key=pw&scram_server_key=pw", "index",
+         "postgresql://me@h/db#index"),
         ("postgresql:///db?host=/tmp/x", "index", "postgresql:///db?host=/tmp/x#index"),
         ("postgresql://", "index", "postgresql://#index"),
         ("postgresql://me:a@pw@host/db", "index", "postgresql://me@host/db#index"),
@@ -311,6 +409,17 @@ def test_what_may_be_a_part_of_a_password_is_not_repeated() -> None:
         assert "w@h" not in str(e.value)
     with pytest.raises(InputError, match=r"^postgresql://me@host/db: name of the index 'My-Shop'; expected lower-case"):
         Place.parse("postgresql://me:pw@host/db#My-Shop")
+    for text in (
+        "postgresql+psycopg://me:pw@h/db",
+        "POSTGRESQL://me:pw@h/db",
+        " postgresql://me:pw@h/db",
+        "postgres:/me:pw@h",
+    ):
+        for opened in (Place.parse, in2r.Index.open):
+            with pytest.raises(
+                InputError, match=r"^not the URL of an index; expected postgresql://USER@HOST/DATABASE#NAME$"
+            ):
+                opened(text)
     assert not is_url("postgresql")
     assert not is_url("folder/postgresql://x")
 

@@ -46,7 +46,7 @@ def raw(served: Served, method: str, target: str, **headers: str) -> tuple[int, 
     return response.status, json.loads(body) if body else {}
 
 
-def test_info_says_what_is_served(server: Served, both: list[Path]) -> None:
+def test_info_says_what_is_served(server: Served, guarded: Served, both: list[Path]) -> None:
     status, info, _ = server.ask("/api/info")
     assert (status, info["image_bytes"]) == (200, 20 * 2**20)
     images, captions = info["indexes"]
@@ -55,6 +55,7 @@ def test_info_says_what_is_served(server: Served, both: list[Path]) -> None:
         "side": "images", "count": 12, "kind": "exact", "dim": 16, "columns": ["image", "caption", "kind", "price"],
         "caption_column": "caption", "pictures": 12,
     }  # fmt: skip
+    assert info["started"] != guarded.ask("/api/info", X_Forwarded_For="192.0.2.30", **guarded.shown)[1]["started"]
     assert images["fingerprint"] == opened.config.model.fingerprint
     assert images["text_queries"] == images["image_queries"] == {"works": True, "why": ""}
     assert (captions["side"], captions["count"], captions["pictures"]) == ("captions", 18, 12)
@@ -262,6 +263,7 @@ def test_mistakes_are_one_line(
         ([both[0], "--port", server.port], f"--host 127.0.0.1 --port {server.port}: Address already in use; choose"),
         ([both[0], "--port", 99999], "--port is 99999; expected 0 to 65,535"),
         ([both[0], "--host", "nobody.invalid"], "--host nobody.invalid --port 0: "),
+        ([both[0], "--host", ".x"], "--host .x: cannot be the name of a machine; choose another"),
         ([both[0], "--token-file", tmp_path / "short"], f"{tmp_path / 'short'}: cannot be a token; expected one line"),
         ([both[0], "--token-file", tmp_path / "none"], f"{tmp_path / 'none'}: No such file"),
         ([both[0], "--rate", "nan"], "--rate is nan; expected 0 or more"),

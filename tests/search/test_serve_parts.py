@@ -7,6 +7,7 @@ import runpy
 import socket
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,9 +17,10 @@ from PIL import Image
 pytest.importorskip("fastapi", reason="FastAPI is not installed (in2r[serve])")
 
 import in2r
-from in2r.errors import InputError
+from in2r.errors import InputError, UnavailableError
 from in2r.search.approximate import FOUND
 from in2r.search.rerank import RERANKED
+from in2r.serve.app import Api
 from in2r.serve.buckets import Buckets
 from in2r.serve.catalogue import Catalogue, Window
 from in2r.serve.lanes import BusyError, Lane
@@ -93,6 +95,60 @@ def test_a_full_lane_refuses_and_empties_again() -> None:
     assert asyncio.run(ask()) == [True, True, True, 8, 8, 8, 8]
 
 
+def test_an_item_that_is_not_found_yet_holds_up_nobody() -> None:
+    """As one of a database that does not answer."""
+    gate = threading.Event()
+
+    class Waiting:
+        side = "images"
+
+        def picture(self, name: str) -> None:
+            gate.wait(2)
+
+    async def ask() -> bool:
+        catalogue: Any = Waiting()
+        api = Api([catalogue], Limits(), None)
+        asked = asyncio.ensure_future(api.thumb("a"))
+        await asyncio.sleep(0.1)
+        waits = not asked.done()
+        gate.set()
+        await asked
+        api.close()
+        return waits
+
+    assert asyncio.run(ask())
+
+
+def test_a_database_that_does_not_answer_is_no_fault_of_a_request(caplog: pytest.LogCaptureFixture) -> None:
+    class Gone:
+        side = "images"
+
+        def by_text(self, text: str, window: Window) -> None:
+            raise UnavailableError("postgresql://me@host/photos#mine: no connection (refused)")
+
+    catalogue: Any = Gone()
+    api = Api([catalogue], Limits(), None)
+    sent: list[Any] = []
+
+    async def ask() -> None:
+        async def receive() -> Any:
+            return {"type": "http.request"}
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        scope = {"type": "http", "method": "GET", "path": "/api/search", "query_string": b"q=a", "headers": []}
+        await api.app()(scope, receive, send)
+
+    asyncio.run(ask())
+    api.close()
+    assert sent[0]["status"] == 503
+    assert json.loads(sent[1]["body"]) == {"error": "the index cannot be read now; the log of this server says why"}
+    assert [line.getMessage() for line in caplog.records if line.levelname == "ERROR"] == [
+        "postgresql://me@host/photos#mine: no connection (refused)"
+    ]
+
+
 def test_pictures_are_kept_up_to_a_bound() -> None:
     kept = Thumbnails(room=10)
     for name in "abc":
@@ -133,11 +189,22 @@ def test_a_token_is_read_from_a_file_or_the_environment(tmp_path: Path, monkeypa
         file.write_text(wrong, encoding="utf-8")
         with pytest.raises(InputError, match="cannot be a token"):
             read_token(file)
-    token = Token(made)
+    token = Token(made, 8017)
     cookie = token.cookie(secure=True).split(";")[0]
     assert token.admits("", cookie)
     assert token.admits(f"bearer {made}", "")
-    assert not Token(make_token()).admits("", cookie)
+    assert not Token(make_token(), 8017).admits("", cookie)
+
+
+def test_cookies_of_other_programs_on_this_machine_change_nothing() -> None:
+    text = make_token()
+    token, beside = Token(text, 8017), Token(make_token(), 8018)
+    cookie, other = (one.cookie(secure=False).split(";")[0] for one in (token, beside))
+    for more in ('prefs={"theme":"dark"}', "a b=1", "x=\xe9", "a[b]=1", "c", "=", "in2r-8017=wrong", other):
+        assert token.admits("", f"{more}; {cookie}")
+        assert token.admits("", f"{cookie}; {more}")
+        assert not token.admits("", more)
+    assert cookie.split("=")[0] != other.split("=")[0]  # else logging in to one server logs out of the other
 
 
 def test_pictures_come_from_a_folder_by_name_where_one_is_given(both: list[Path], encoder: str, tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """`in2r index`: make an index of a data folder, add to it, export its vectors."""
 
 import argparse
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -108,7 +107,7 @@ def _make(args: argparse.Namespace, model: Path, data: Path) -> int:
 
 def _place_of_new(args: argparse.Namespace) -> str:
     """Return the folder or the URL where a new index is written."""
-    from in2r.search.connection import Place
+    from in2r.search.connection import Place, is_url
 
     if args.out is not None and args.to is not None:
         raise InputError("--out and --to are given; expected one of them: a folder, or the URL of a database")
@@ -117,7 +116,7 @@ def _place_of_new(args: argparse.Namespace) -> str:
         return str(args.to)
     if args.out is None:
         raise InputError("--out is missing: the folder of the new index (or --to, the URL of a database)")
-    if re.match("postgres(ql)?:/", str(args.out)):
+    if is_url(str(args.out)):
         raise InputError("--out names a folder; expected --to before the URL of a database")
     return str(args.out)
 

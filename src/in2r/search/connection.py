@@ -5,23 +5,26 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import unquote
 
-from in2r.errors import InputError
+from in2r.errors import InputError, UnavailableError
 
 EXPECTED = "postgresql://USER@HOST/DATABASE#NAME"
 DEFAULT_NAME = "index"
 _SCHEME = re.compile(r"postgres(?:ql)?://")
+_MEANT = re.compile(r"\s*postgres[\w+.-]*:/", re.IGNORECASE)
+"""what is meant as a URL, perhaps as another program has it: no message may repeat it as the name of a folder"""
 _URL = re.compile(
     r"(?P<scheme>postgres(?:ql)?://)(?P<authority>[^/?#]*)(?P<path>[^?#]*)\??(?P<query>[^#]*)#?(?P<name>.*)"
 )
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 """with what stands around it in the name of a table, shorter than PostgreSQL's 63 bytes"""
-_SECRET = re.compile(r"(password|sslpassword)=", re.IGNORECASE)
+_SECRET = re.compile(r"(password|sslpassword|oauth_client_secret|scram_(client|server)_key)=", re.IGNORECASE)
 
 
 def is_url(text: str) -> bool:
-    """Say whether a text is the URL of a database, and no folder."""
-    return _SCHEME.match(text) is not None
+    """Say whether a text is meant as the URL of a database, and not as a folder."""
+    return _MEANT.match(text) is not None
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,7 @@ class Place:
         Raises:
             InputError: another form. What may be a part of a password is not repeated.
         """
-        if not is_url(text):
+        if not _SCHEME.match(text):
             raise InputError(f"not the URL of an index; expected {EXPECTED}")
         found = _URL.fullmatch(text)
         if found is None or not text.isprintable() or any("@" in found[part] for part in ("path", "query", "name")):
@@ -54,7 +57,7 @@ class Place:
                 "better kept in PGPASSWORD or ~/.pgpass"
             )
         user, at, hosts = found["authority"].rpartition("@")
-        query = "&".join(part for part in found["query"].split("&") if part and not _SECRET.match(part))
+        query = "&".join(part for part in found["query"].split("&") if part and not _SECRET.match(unquote(part)))
         name = found["name"] or DEFAULT_NAME
         where = found["scheme"] + user.split(":")[0] + at + hosts + found["path"] + ("?" + query if query else "")
         if not _NAME.fullmatch(name):
@@ -96,7 +99,7 @@ def connected(place: Place, read_only: bool = False) -> Iterator[Any]:
     except psycopg.ProgrammingError:  # of a URL that libpq cannot read; its text may hold a password
         raise InputError(f"{place}: PostgreSQL cannot read this URL; expected {EXPECTED}") from None
     except psycopg.Error as error:
-        raise InputError(f"{place}: no connection ({_line(error)})") from None
+        raise UnavailableError(f"{place}: no connection ({_line(error)})") from None
     try:
         with connection:
             if read_only:
@@ -104,7 +107,7 @@ def connected(place: Place, read_only: bool = False) -> Iterator[Any]:
                 connection.read_only = True
             yield connection
     except psycopg.Error as error:
-        raise InputError(f"{place}: the database says: {_line(error)}") from None
+        raise UnavailableError(f"{place}: the database says: {_line(error)}") from None
 
 
 def _line(error: Exception) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from in2r.errors import InputError, near
+from in2r.errors import InputError, UnavailableError, near
 from in2r.models.retrieval import RetrievalModel
 from in2r.search.approximate import FOUND
 from in2r.search.base import Candidates, Store, View
@@ -136,7 +136,7 @@ class Index:
         """
         with self._store.reading() as view:
             if (view.config.generation, view.config.model) != (self.config.generation, self.config.model):
-                raise InputError(f"{self._store.place}: was replaced since it was opened; open it again")
+                raise UnavailableError(f"{self._store.place}: was replaced since it was opened; open it again")
             self.config = view.config
             yield view
 

@@ -19,6 +19,8 @@ log = logging.getLogger(__name__)
 
 LEAST = (0, 7)
 """of pgvector: the first with halfvec"""
+ITERATIVE = (0, 8)
+"""of pgvector: the first whose graph is searched on where rows that it found cannot be seen"""
 HNSW_DIMS = 4000
 """pgvector's limit for an hnsw index of halfvec (2,000 of vector)"""
 DIMS = 16_000
@@ -50,12 +52,19 @@ def prepare(connection: Any, place: Place) -> None:
         raise InputError(f"{place}: pgvector is not enabled; a superuser runs CREATE EXTENSION vector") from None
     except (errors.FeatureNotSupported, errors.UndefinedFile):
         raise InputError(f"{place}: the server has no pgvector; install it there (0.7 or newer)") from None
-    [found] = connection.execute("SELECT extversion FROM pg_extension WHERE extname = 'vector'").fetchone()
-    if tuple(map(int, found.split(".")[:2])) < LEAST:
-        raise InputError(f"{place}: pgvector {found}; expected 0.7 or newer (ALTER EXTENSION vector UPDATE)")
+    found = enabled(connection)
+    if found < LEAST:
+        text = ".".join(map(str, found))
+        raise InputError(f"{place}: pgvector {text}; expected 0.7 or newer (ALTER EXTENSION vector UPDATE)")
     connection.execute(
         "CREATE TABLE IF NOT EXISTS in2r_indexes (name text PRIMARY KEY, precision text NOT NULL, config json NOT NULL)"
     )
+
+
+def enabled(connection: Any) -> tuple[int, ...]:
+    """Return the first two numbers of the version of pgvector that is enabled in the database."""
+    [found] = connection.execute("SELECT extversion FROM pg_extension WHERE extname = 'vector'").fetchone()
+    return tuple(map(int, found.split(".")[:2]))
 
 
 def require_dims(kind: Kind, dim: int, place: Place) -> None:

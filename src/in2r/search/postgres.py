@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from hashlib import sha256
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -27,7 +28,7 @@ from in2r.search.approximate import FOUND
 from in2r.search.base import Addition, Candidates, Item, Precision, grown, known_already, taken
 from in2r.search.connection import Place, connected, require_psycopg
 from in2r.search.nearest import exact_scores, rounding_margin
-from in2r.search.pgvector import Table, prepare, require_dims, vector_text
+from in2r.search.pgvector import ITERATIVE, Table, enabled, prepare, require_dims, vector_text
 from in2r.search.store import TOGETHER, DataRef, IndexConfig, described, description
 
 MORE = 64
@@ -108,6 +109,10 @@ class Postgres:
             except require_psycopg().errors.UniqueViolation as error:
                 found = re.search(r"\(id\)=\((.*)\)", error.diag.message_detail or "")
                 raise known_already(self.place, found[1] if found else "") from None
+            except require_psycopg().errors.DeadlockDetected:  # the other one has the same ids in another order
+                raise InputError(
+                    f"{self.place}: another process is adding some of these items; add new items only"
+                ) from None
             config = grown(self._known(connection, "FOR NO KEY UPDATE")[0], new)
             connection.execute(
                 "UPDATE in2r_indexes SET config = %s WHERE name = %s", (_json(description(config)), self._place.name)
@@ -158,16 +163,22 @@ class PostgresView:
         self, queries: NDArray[np.float32], k: int, where: Mapping[str, str] | None
     ) -> tuple[int, Iterator[Candidates]]:
         """Return how many items are searched, and candidates of each query."""
+        k = min(k, self.config.count)  # PostgreSQL takes no limit of more than 63 bits
         if where is not None:
+            if not all(map(_can_be_kept, where.values())):
+                return 0, (self._scored(query, []) for query in queries)
             said = [_json({name: [value] for name, value in where.items()})]
             [[count]] = self._read(f"SELECT count(*) FROM {{table}} {MATCHING}", said)
             return count, (self._exact(query, k, MATCHING, said) for query in queries)
         if self.config.kind == "hnsw":
+            self._set_out()
             return self.config.count, map(self._guided, queries)
         return self.config.count, (self._exact(query, k) for query in queries)
 
     def find(self, name: str) -> tuple[Item, NDArray[Any]] | None:
         """Return the item of an id and its vector."""
+        if not _can_be_kept(name):
+            return None
         rows = self._read(f"SELECT {ITEM} FROM {{table}} WHERE id = %s", [name])
         if not rows:
             return None
@@ -202,13 +213,28 @@ class PostgresView:
             limit *= 2
 
     def _guided(self, query: NDArray[np.float32]) -> Candidates:
-        """Return the `FOUND` items to which the graph leads."""
+        """Return the `FOUND` items to which the graph leads.
+
+        Rows that a killed add has left in the graph, or that one is writing now, take places of items until the
+        database is vacuumed. Where that leaves too few, all items are compared.
+        """
         text = (
             f"SELECT {ITEM} FROM {{table}} ORDER BY embedding::halfvec({{dim}}) <#> %s::halfvec({{dim}}) LIMIT {FOUND}"
         )
+        rows = self._read(text, [vector_text(query)])
+        if len(rows) >= min(FOUND, self.config.count):
+            return self._scored(query, rows)
+        self._connection.execute("SET LOCAL enable_seqscan = on")
+        found = self._exact(query, FOUND)
+        self._set_out()
+        return found
+
+    def _set_out(self) -> None:
+        """Let the following searches of this transaction go through the graph."""
         self._connection.execute(f"SET LOCAL hnsw.ef_search = {FOUND}")
         self._connection.execute("SET LOCAL enable_seqscan = off")  # a small table has the graph's answer as well
-        return self._scored(query, self._read(text, [vector_text(query)]))
+        if enabled(self._connection) >= ITERATIVE:  # go on where rows that nobody sees took places
+            self._connection.execute("SET LOCAL hnsw.iterative_scan = strict_order")
 
     def _read(self, text: str, said: Sequence[Any]) -> list[Any]:
         with self._connection.cursor(binary=True) as cursor:
@@ -234,13 +260,29 @@ class PostgresView:
 
 @contextmanager
 def _encoded(new: Addition, dim: int, precision: Precision) -> Iterator[NDArray[Any]]:
-    """Yield the vectors (n, D) in a file of their own, so that no transaction waits for an encoder."""
+    """Yield the vectors (n, D) in a file of their own, so that no transaction waits for an encoder.
+
+    Raises:
+        InputError: an id or a column that PostgreSQL cannot hold, before anything is encoded.
+    """
+    for item in new.items.records(0):
+        texts = [item["id"], *item["columns"], *chain.from_iterable(item["columns"].values())]
+        if not all(map(_can_be_kept, texts)):
+            raise InputError(
+                f"{new.source.path}: the item {item['id']!r} has a zero byte or half of a surrogate pair, which "
+                "PostgreSQL cannot hold; remove it, or make an index in a folder"
+            )
     with TemporaryDirectory(prefix="in2r-") as folder:
         shape = len(new.items.ids), dim
         require_free_space(folder, shape[0] * dim * np.dtype(precision).itemsize)
         out = create_npy(Path(folder) / "vectors.npy", precision, shape)
         new.fill(out)
         yield out
+
+
+def _can_be_kept(text: str) -> bool:
+    """Say whether PostgreSQL can hold a text: zero bytes and halves of surrogate pairs it cannot."""
+    return re.search("[\0\ud800-\udfff]", text) is None
 
 
 def data_key(data: DataRef) -> str:

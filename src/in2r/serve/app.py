@@ -1,10 +1,12 @@
 """The API: addresses → searches, pictures and the page."""
 
 import logging
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from importlib.resources import files
+from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, HTTPException, Query, Request, Response
@@ -13,7 +15,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
 import in2r
-from in2r.errors import InputError
+from in2r.errors import InputError, UnavailableError
 from in2r.search.conditions import read_conditions
 from in2r.search.store import Side
 from in2r.serve.catalogue import Answer, Catalogue, IndexInfo, Window
@@ -50,9 +52,15 @@ NO_PICTURE = "no-picture.svg"
 
 @dataclass(frozen=True)
 class Info:
-    """What is served: each index, the first one being asked by default, and the largest image that is taken."""
+    """What is served: each index, the first one being asked by default, and the largest image that is taken.
+
+    Attributes:
+        started: another text for each start. The page has it in the addresses of pictures, so that a browser shows none
+            that it keeps of another index that was served here.
+    """
 
     in2r: str
+    started: str
     indexes: list[IndexInfo]
     image_bytes: int
 
@@ -82,7 +90,9 @@ class Api:
     def __init__(self, catalogues: Sequence[Catalogue], limits: Limits, token: Token | None) -> None:
         self._catalogues: Mapping[Side, Catalogue] = {one.side: one for one in catalogues}
         self._largest, self._token = limits.image_mib * MIB, token
+        self._started = secrets.token_hex(4)
         self._searches = Lane(limits.searches, WAITING)
+        self._lookups = Lane(limits.searches, PICTURES_WAITING)  # beside the event loop: a database may not answer
         self._pictures = Lane(1, PICTURES_WAITING)  # one thread: Pillow's limits and warnings are the process's own
         self._thumbnails = Thumbnails(PICTURES_BYTES)
         folder = files("in2r.serve") / "assets"
@@ -103,6 +113,7 @@ class Api:
         app.add_exception_handler(StarletteHTTPException, _say_http)
         app.add_exception_handler(RequestValidationError, _say_invalid)
         app.add_exception_handler(InputError, _say_input)
+        app.add_exception_handler(UnavailableError, _say_unavailable)
         app.add_exception_handler(BusyError, _say_busy)
         app.add_exception_handler(TimeoutError, _say_late)
         app.add_exception_handler(Exception, _say_fault)
@@ -111,11 +122,12 @@ class Api:
     def close(self) -> None:
         """Wait for the threads."""
         self._searches.close()
+        self._lookups.close()
         self._pictures.close()
 
     async def info(self) -> Info:
         """Say what is served."""
-        return Info(in2r.__version__, [one.info for one in self._catalogues.values()], self._largest)
+        return Info(in2r.__version__, self._started, [one.info for one in self._catalogues.values()], self._largest)
 
     async def search(
         self,
@@ -147,19 +159,16 @@ class Api:
     async def thumb(self, item: str, side: AskedSide = None) -> Response:
         """Return a small picture of an item as JPEG; where none is known, a drawing that says so (SVG)."""
         try:
-            jpeg = await self._pictures.run(self._thumbnail, self._chosen(side), item)
+            file = await self._lookups.run(self._chosen(side).picture, item)
         except KeyError:
             raise _no_item(item) from None
+        jpeg = None if file is None else await self._thumbnail(file)
         content, kind = (self._assets[NO_PICTURE], ASSETS["icon.svg"]) if jpeg is None else (jpeg, "image/jpeg")
         return Response(content, media_type=kind, headers={"Cache-Control": f"private, max-age={PICTURE_SECONDS}"})
 
-    def _thumbnail(self, catalogue: Catalogue, item: str) -> bytes | None:
-        """Look an item up and make its picture small; in the thread of pictures."""
-        file = catalogue.picture(item)
-        if file is None:
-            return None
+    async def _thumbnail(self, file: Path) -> bytes | None:
         jpeg = self._thumbnails.get(file)
-        if jpeg is None and (jpeg := make_thumbnail(file)) is not None:
+        if jpeg is None and (jpeg := await self._pictures.run(make_thumbnail, file)) is not None:
             self._thumbnails.keep(file, jpeg)
         return jpeg
 
@@ -212,6 +221,11 @@ async def _say_invalid(_: Request, error: Any) -> JSONResponse:
 
 async def _say_input(_: Request, error: Any) -> JSONResponse:
     return refusal(400, str(error))
+
+
+async def _say_unavailable(_: Request, error: Any) -> JSONResponse:
+    log.error("%s", error)  # with the place of the index, which is nothing for clients
+    return refusal(503, "the index cannot be read now; the log of this server says why", Retry_After=str(RETRY_SECONDS))
 
 
 async def _say_busy(_: Request, error: Any) -> JSONResponse:

@@ -70,7 +70,7 @@ def serve(
         raise InputError(f"two indexes of {sides[0]}; serve one of images, one of captions, or both")
     with _listening(host, port, token) as listener:
         catalogues = [Catalogue(index, pictures) for index in indexes]
-        known = None if token is None else Token(token)
+        known = None if token is None else Token(token, listener.getsockname()[1])
         api = Api(catalogues, limits, known)
         guard = Guard(
             api.app(),
@@ -104,6 +104,8 @@ def _listening(host: str, port: int, token: str | None) -> Iterator[socket.socke
                 f"environment variable {VARIABLE}"
             )
         listener = socket.create_server(address[:2], family=family)
+    except UnicodeError:  # of a name with an empty part, or a part of more than 63 letters
+        raise InputError(f"--host {host}: cannot be the name of a machine; choose another") from None
     except OSError as error:  # of an unknown name, or with an address in the system's words
         said = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
         raise InputError(f"--host {host} --port {port}: {said}; choose others") from None

@@ -3,7 +3,6 @@
 import hmac
 import os
 import secrets
-from http.cookies import CookieError, SimpleCookie
 from pathlib import Path
 
 from in2r.errors import InputError
@@ -20,9 +19,11 @@ class Token:
 
     Args:
         text: printable ASCII without spaces.
+        port: of the server. Browsers do not tell ports of a machine apart, so cookies of two servers need two names.
     """
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, port: int) -> None:
+        self._name = f"{COOKIE}-{port}"
         self._text = text.encode()
         self._session = hmac.digest(self._text, _PURPOSE, "sha256").hex()
 
@@ -35,11 +36,12 @@ class Token:
         scheme, _, shown = authorization.partition(" ")
         if scheme.lower() == "bearer":
             return self.matches(shown.strip())
-        try:
-            held = SimpleCookie(cookie).get(COOKIE)
-        except CookieError:
-            return False
-        return held is not None and hmac.compare_digest(held.value.encode(), self._session.encode())
+        # http.cookies gives up at the first cookie that is not as it should be, which another program may have set.
+        held = (pair.strip().partition("=") for pair in cookie.split(";"))
+        return any(
+            name == self._name and hmac.compare_digest(value.encode(), self._session.encode())
+            for name, _, value in held
+        )
 
     def cookie(self, secure: bool) -> str:
         """Return the header that logs a browser in; the token itself is not in it.
@@ -48,7 +50,7 @@ class Token:
             secure: the browser may send it by HTTPS alone.
         """
         age = LOGIN_DAYS * 24 * 3600
-        return f"{COOKIE}={self._session}; Path=/; Max-Age={age}; HttpOnly; SameSite=Strict" + "; Secure" * secure
+        return f"{self._name}={self._session}; Path=/; Max-Age={age}; HttpOnly; SameSite=Strict" + "; Secure" * secure
 
 
 def read_token(file: Path | None) -> str | None:

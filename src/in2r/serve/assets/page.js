@@ -56,7 +56,7 @@ const request = async (address, options) => {
   if (!response.ok) throw new Error(body.error);
   return body;
 };
-const picture = (item, side) => `/thumb/${encodeURIComponent(item)}?side=${side}`;
+const picture = (item, side) => `/thumb/${encodeURIComponent(item)}?side=${side}&started=${info?.started}`;
 const ask = (signal) => {
   const rest = parameters([["side", asked.side], ["offset", asked.offset], ["k", PAGE]]);
   if (asked.image) return request(`/api/search?${rest}`, { method: "POST", body: images[asked.image], signal });
