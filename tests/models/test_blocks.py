@@ -1,5 +1,6 @@
 """Whole splits in blocks: every pair once, within the budget, and the ranks of the whole matrix."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -264,10 +265,12 @@ for m, keys in (
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="no /proc/self/clear_refs")
 def test_ranks_of_1000_by_5000_stay_within_the_budget_and_a_pair_needs_what_it_says() -> None:
-    done = subprocess.run([sys.executable, "-c", MEMORY], capture_output=True, text=True, check=True)
+    # each large tensor in pages of its own, which are given back when it is freed: else the rise is by chance smaller
+    own = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536"}
+    done = subprocess.run([sys.executable, "-c", MEMORY], capture_output=True, text=True, check=True, env=own)
     (rise, together), *blocks = (map(int, line.split()) for line in done.stdout.splitlines())
     assert rise < 8 * 2**20  # of a budget of 4 MiB
     assert together > 500 * 2**20
     assert len(blocks) == 4
     for found, said in blocks:
-        assert 0.4 * said < found < 1.1 * said  # less where freed pages are used again
+        assert 0.4 * said < found < 1.1 * said  # said is a bound: not all are there at once

@@ -2,10 +2,14 @@
 
 import http.client
 import json
+import socket
 import struct
+import time
 import zlib
+from contextlib import ExitStack
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -115,6 +119,7 @@ def test_pictures_are_small_jpegs_of_the_items(server: Served, shop: Path) -> No
         (400, "/api/search?q=a&k=100&offset=950", "offset + k is 1,050; expected at most 1,000"),
         (400, f"/api/search?q={'a' * 2001}", "q: string should have at most 2000 characters, got '" + "a" * 50 + "'"),
         (400, "/api/search?q=a&where=kind", "where 'kind': expected COLUMN=VALUE"),
+        (400, "/api/search?q=a&wher=kind%3Dhats", "'wher' is no parameter of a search; expected q, k,"),
         (400, "/api/search?q=a&where=kinds%3Dx", "no column 'kinds'; the index has image, caption, kind, price; did"),
         (400, "/api/search?q=a&side=words", "side: input should be 'images' or 'captions', got 'words'"),
         (404, "/api/items/nothing/similar", "no item has the id 'nothing'"),
@@ -144,6 +149,26 @@ def test_a_body_that_is_no_image_is_refused(server: Served, shop: Path) -> None:
         assert (status, list(answer)) == (400, ["error"])
         assert answer["error"].startswith(sentence)
     assert server.ask("/api/search", photo)[0] == 200
+
+
+def test_few_images_are_received_at_a_time(server: Served, shop: Path) -> None:
+    """Sixteen clients that send no more than the first byte; then another one."""
+    image = (shop / "photos" / "3.png").read_bytes()
+    begun = f"POST /api/search HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\nContent-Length: 100\r\n\r\nx".encode()
+
+    def become(status: int) -> dict[str, Any]:
+        for _ in range(100):
+            found, answer, _ = server.ask("/api/search", image)
+            if found == status:
+                return answer
+            time.sleep(0.05)
+        raise AssertionError(f"never {status}, at last {found}")
+
+    with ExitStack() as slow:
+        for _ in range(16):
+            slow.enter_context(socket.create_connection(("127.0.0.1", server.port))).sendall(begun)
+        assert become(503) == {"error": "too many requests wait already; come again soon"}
+    assert become(200)["items"]
 
 
 def test_no_address_leaves_the_data(server: Served, shop: Path) -> None:

@@ -13,7 +13,7 @@ from rich.table import Table
 from in2r.cli.paths import path_argument
 from in2r.cli.score import probability
 from in2r.cli.show import Terminal
-from in2r.errors import InputError
+from in2r.errors import InputError, command_line
 from in2r.files import read_json
 
 if TYPE_CHECKING:
@@ -212,5 +212,6 @@ def _pairs(console: Console, folder: Path, data: Path, noise: "NoiseIndex") -> N
         f"every pair, worst first: {scores}",
         f"pictures: {data / 'pictures' / 'train'}",
         f"search model: {folder / 'model'}   in Python: in2r.load({str(folder / 'model')!r})",
+        f"search it: {command_line('in2r', 'index', folder, data, '--out', data.parent / 'index')}",
     ):
         console.print(line, markup=False, highlight=False, soft_wrap=True)

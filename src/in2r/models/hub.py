@@ -84,7 +84,12 @@ def _said(place: str) -> Iterator[None]:
         raise InputError(f"{place} not in the hub's cache either, and the hub is not reached ({why})") from None
     except (client, OSError, errors.HFValidationError) as error:
         login = "; `hf auth login` or HF_TOKEN says who you are" if _refused(error) else ""
-        raise InputError(f"{place} {_first_line(error)}{login}") from None
+        unreached = (
+            ""
+            if hasattr(error, "response") or isinstance(error, errors.HFValidationError)
+            else (f"the hub {constants.ENDPOINT} is not reached: ")
+        )
+        raise InputError(f"{place} {unreached}{_first_line(error)}{login}") from None
 
 
 def _first_line(error: Exception) -> str:

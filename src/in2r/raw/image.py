@@ -20,7 +20,8 @@ FORMATS = (
 """What is decoded. PostScript and Windows metafiles would start other programs; TGA has no mark to be known by."""
 
 MAX_PIXELS = 100_000_000
-"""The pixel limit: above every camera of a phone or studio (100 megapixels), 300 MB of memory for one image."""
+"""The pixel limit: above every camera of a phone or studio (100 megapixels). One image takes 300 MB of memory while it
+is prepared, with four channels of 16 bits up to 2.5 GB."""
 
 _MOVING = ("GIF", "PNG", "WEBP", "AVIF")
 """Formats in which further frames are an animation; in others they are pages or a second view of the same photo."""

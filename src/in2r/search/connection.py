@@ -17,6 +17,9 @@ _MEANT = re.compile(r"\s*postgres[\w+.-]*:/", re.IGNORECASE)
 _URL = re.compile(
     r"(?P<scheme>postgres(?:ql)?://)(?P<authority>[^/?#]*)(?P<path>[^?#]*)\??(?P<query>[^#]*)#?(?P<name>.*)"
 )
+PATIENCE = {"connect_timeout": 10, "tcp_user_timeout": 30_000}
+"""seconds until a server must have taken a connection, and milliseconds until it must have acknowledged what was sent;
+less than that is a slow network, more holds up whoever waits. A URL may say otherwise"""
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 """with what stands around it in the name of a table, shorter than PostgreSQL's 63 bytes"""
 _SECRET = re.compile(r"(password|sslpassword|oauth_client_secret|scram_(client|server)_key)=", re.IGNORECASE)
@@ -95,7 +98,8 @@ def connected(place: Place, read_only: bool = False) -> Iterator[Any]:
     """
     psycopg = require_psycopg()
     try:
-        connection = psycopg.connect(place.url)
+        own = {name: value for name, value in PATIENCE.items() if name not in place.url}
+        connection = psycopg.connect(place.url, **own)
     except psycopg.ProgrammingError:  # of a URL that libpq cannot read; its text may hold a password
         raise InputError(f"{place}: PostgreSQL cannot read this URL; expected {EXPECTED}") from None
     except psycopg.Error as error:

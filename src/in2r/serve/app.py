@@ -33,6 +33,7 @@ from in2r.serve.limits import (
     PICTURES_WAITING,
     RETRY_SECONDS,
     TEXT_LENGTH,
+    UPLOADS,
     WAITING,
     Limits,
 )
@@ -65,12 +66,20 @@ class Info:
     image_bytes: int
 
 
+PARAMETERS = ("q", "k", "offset", "where", "side")
+"""of a search; a misspelt one would give other results without a word"""
+
+
 async def read_window(
+    request: Request,
     k: Annotated[int, Query(ge=1, le=LARGEST_PAGE, description="how many items")] = PAGE,
     offset: Annotated[int, Query(ge=0, lt=FURTHEST, description="how many items come before them")] = 0,
     where: Annotated[list[str], Query(max_length=CONDITIONS, description="COLUMN=VALUE; may be repeated")] = [],  # noqa: B006 (FastAPI copies it)
 ) -> Window:
-    """Return which results a request asks for."""
+    """Return which results a request asks for; refuse a parameter that there is not."""
+    for name in request.query_params:
+        if name not in PARAMETERS:
+            raise InputError(f"{name[:50]!r} is no parameter of a search; expected {', '.join(PARAMETERS)}")
     return Window(k, offset, read_conditions(where, "where"))
 
 
@@ -91,6 +100,7 @@ class Api:
         self._catalogues: Mapping[Side, Catalogue] = {one.side: one for one in catalogues}
         self._largest, self._token = limits.image_mib * MIB, token
         self._started = secrets.token_hex(4)
+        self._uploads = UPLOADS
         self._searches = Lane(limits.searches, WAITING)
         self._lookups = Lane(limits.searches, PICTURES_WAITING)  # beside the event loop: a database may not answer
         self._pictures = Lane(1, PICTURES_WAITING)  # one thread: Pillow's limits and warnings are the process's own
@@ -141,12 +151,18 @@ class Api:
     async def search_by_image(self, request: Request, window: AskedWindow, side: AskedSide = None) -> Answer:
         """Return the items that are most similar to an image, whose file is the body of the request."""
         chosen = self._chosen(side)
-        content = await read_body(request.receive, self._largest)
-        if content is None:
-            raise HTTPException(413, f"the image has more than {self._largest:,} bytes; send a smaller one")
-        if not content:
-            raise HTTPException(400, "the request has no body; send the image file as it is")
-        return await self._pictures.run(chosen.by_image, content, window)
+        if self._uploads == 0:
+            raise BusyError
+        self._uploads -= 1
+        try:
+            content = await read_body(request.receive, self._largest)
+            if content is None:
+                raise HTTPException(413, f"the image has more than {self._largest:,} bytes; send a smaller one")
+            if not content:
+                raise HTTPException(400, "the request has no body; send the image file as it is")
+            return await self._pictures.run(chosen.by_image, content, window)
+        finally:
+            self._uploads += 1
 
     async def similar(self, item: str, window: AskedWindow, side: AskedSide = None) -> Answer:
         """Return the items that are most similar to an item."""

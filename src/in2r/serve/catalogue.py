@@ -2,7 +2,7 @@
 
 import io
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from in2r.data.pictures import pictures_in, recorded_pictures
@@ -95,7 +95,13 @@ class Catalogue:
         self._known = self._recorded() if pictures is None else pictures_in(pictures)
         limits = [FURTHEST, *[FOUND] * (index.config.kind != "exact"), *[RERANKED] * index.config.interacts]
         self._furthest = min(limits)
-        self.info = self._info()
+        self._opened = self._info()
+
+    @property
+    def info(self) -> IndexInfo:
+        """What the index is; of one that others add to, as the last search found it."""
+        config = self._index.config
+        return replace(self._opened, count=config.count, columns=list(config.columns))
 
     def by_text(self, text: str, window: Window) -> Answer:
         """Return a page of the items that are most similar to a text."""

@@ -26,6 +26,8 @@ CLIENTS = 10_000
 """addresses whose rates are known at a time; of more, the one that asked the longest ago is forgotten"""
 WAITING = 64
 """searches that wait for their turn: some seconds of work; whoever comes later is told to come again"""
+UPLOADS = 16
+"""images that are received or wait at a time: with 20 MiB each they take 320 MiB"""
 PICTURES_WAITING = 512
 """pictures that wait to be made: those of five largest pages"""
 RETRY_SECONDS = 1

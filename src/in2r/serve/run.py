@@ -1,6 +1,7 @@
 """The process: a socket, the server on it, and an orderly end."""
 
 import ipaddress
+import logging
 import os
 import signal
 import socket
@@ -14,6 +15,8 @@ from in2r.errors import InputError
 from in2r.search.index import Index
 from in2r.serve.limits import GRACE_SECONDS, MIB, Limits
 from in2r.serve.token import VARIABLE
+
+log = logging.getLogger(__name__)
 
 OWN_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 """of the loopback, in a Host header"""
@@ -121,6 +124,8 @@ def _ending(server: Any) -> Iterator[None]:
     """Let signals end the server; it raises them again when it has ended, and then they change nothing."""
 
     def end(number: int, frame: FrameType | None) -> None:
+        if not server.should_exit:
+            log.info("ending: requests that were read are answered first")
         server.should_exit = True
 
     before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
@@ -141,6 +146,7 @@ def _address(listener: socket.socket) -> str:
 def _line(catalogue: Any) -> str:
     info = catalogue.info
     line = f"{info.count:,} {info.side} ({info.kind}), {info.pictures:,} pictures known"
+    line += "" if info.pictures else " (--pictures FOLDER names where they are)"
     for name, ability in (("text", info.text_queries), ("image", info.image_queries)):
         line += "" if ability.works else f"; no {name} queries: {ability.why}"
     return line

@@ -56,6 +56,7 @@ const request = async (address, options) => {
   if (!response.ok) throw new Error(body.error);
   return body;
 };
+const able = (kind) => info.indexes.some((one) => one[kind].works);
 const picture = (item, side) => `/thumb/${encodeURIComponent(item)}?side=${side}&started=${info?.started}`;
 const ask = (signal) => {
   const rest = parameters([["side", asked.side], ["offset", asked.offset], ["k", PAGE]]);
@@ -105,7 +106,7 @@ const describe = () => {
   if (image) shown.src = URL.createObjectURL(image);
   else if (asked.like) shown.src = picture(asked.like, asked.side);
   find("query-name").textContent = image ? image.name : `like ${asked.like}`;
-  find("text").placeholder = image || asked.like ? "" : "Search by text, or drop an image";
+  find("text").placeholder = image || asked.like ? "" : able("image_queries") ? "Search by text, or drop an image" : "Search by text";
   find("filters").replaceChildren(...asked.where.map((condition) => make("button", { type: "button",
     textContent: condition.replace("=", ": "), ariaLabel: `remove the condition ${condition}`,
     onclick: () => go({ where: asked.where.filter((other) => other !== condition) }) })));
@@ -283,7 +284,6 @@ const start = async () => {
   find("sides").replaceChildren(...info.indexes.map((one) => make("button", { type: "button", role: "radio", textContent: one.side,
     onclick: () => go({ side: one.side, like: "", where: [] }) })));
   for (const [place, button] of [...find("sides").children].entries()) button.dataset.side = info.indexes[place].side;
-  const able = (kind) => info.indexes.some((one) => one[kind].works);
   show(find("pick"), able("image_queries"));
   find("served").textContent = `Search ${info.indexes.map((one) => `${one.count.toLocaleString("en")} ${one.side}`).join(" and ")}`;
   const hints = [["/", "goes to the search box, arrows go through results, Enter opens one, Esc closes it"]];
