@@ -432,6 +432,7 @@ def test_faults_are_named_by_file_and_line(tmp_path, change, message):
     ("line", "message"),
     [
         ("{", r"pairs.jsonl: line 2 is not valid JSON \(Expecting property name"),
+        (r'{"image": 0, "caption": "a", "a\ud800": 1}', r"line 2: 'a\\ud800' holds half of a surrogate pair; rename"),
         (
             '{"image": "a", "caption": "x", "caption": "y"}',
             r'line 2 is not valid JSON \(the key "caption" stands twice in an object, column 32\)',

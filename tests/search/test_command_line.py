@@ -43,7 +43,8 @@ def test_search_prints_a_table_json_and_csv(
     assert table.startswith("a cab")
     assert table.endswith("exact among 12 images\n")
 
-    record = json.loads(said(capsys, "search", index, "a cab", "--encoder", encoder, "--format", "json", "--top", 3))
+    words = ["--encoder", encoder, "--format", "json", "--top", 3]
+    record = json.loads(said(capsys, "search", index, *words, "a cab"))  # a text may come last
     assert record["how"] == "exact among 12 images"
     assert record["queries"] == [
         {
@@ -132,6 +133,7 @@ def test_mistakes_are_one_line(
     for words, expected in (
         (["search", tmp_path, "red"], f"{tmp_path}: no index here (no config.json); `in2r index` makes one"),
         (["search", shop_model, "red"], f"{shop_model / 'config.json'}: not the description of an index"),
+        (["search", index, "--top", 3], "what is looked for is missing; expected TEXT, --queries, --image or --vector"),
         (["search", index, "red", "--where", "kind"], "--where 'kind': expected COLUMN=VALUE"),
         (["search", index, "red", "--where", "kind=a", "--where", "kind=b"], "--where names 'kind' twice; expected"),
         (["search", index, "red", "--top", 0, "--encoder", encoder], "k is 0; expected 1 to 12"),

@@ -79,9 +79,14 @@ def _run(argv: Sequence[str] | None, args: argparse.Namespace) -> int:
 
 
 def _parse(argv: Sequence[str] | None, args: argparse.Namespace) -> None:
-    """Parse into `args`; settings may come after an option too, where argparse expects no positional any more."""
+    """Parse into `args`; settings, or the text of a search, may come after an option too.
+
+    There argparse expects no positional any more.
+    """
     parser = build_parser()
     _, rest = parser.parse_known_args(argv, args)
+    if args.verb == "search" and len(rest) == 1 and not rest[0].startswith("-") and args.query is None:
+        args.query = rest.pop()
     unknown = [text for text in rest if "overrides" not in args or text.startswith("-") or "=" not in text]
     if unknown:
         settings = args.verb == "resume" and any("=" in text for text in unknown)

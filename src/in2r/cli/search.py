@@ -45,7 +45,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         "index", type=name_or_path, metavar="INDEX",
         help="made by `in2r index`: a folder, or postgresql://USER@HOST/DATABASE#NAME",
     )  # fmt: skip
-    what = parser.add_mutually_exclusive_group(required=True)
+    what = parser.add_mutually_exclusive_group()
     what.add_argument("query", nargs="?", metavar="TEXT", help="what is looked for")
     what.add_argument("--queries", type=path_argument, metavar="TXT", help="many texts, one a line")
     what.add_argument("--image", type=path_argument, metavar="FILE", help="an image file")
@@ -67,6 +67,8 @@ def run(args: argparse.Namespace) -> int:
     from in2r.search.conditions import read_conditions
     from in2r.search.index import Index
 
+    if all(one is None for one in (args.query, args.queries, args.image, args.vector)):
+        raise InputError("what is looked for is missing; expected TEXT, --queries, --image or --vector")
     where = read_conditions(args.where, "--where")
     index = Index.open(args.index, model=args.model, encoder=args.encoder, device=args.device)
     names, results = _search(args, index, where)

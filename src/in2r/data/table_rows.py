@@ -205,6 +205,9 @@ def _json_object(path: Path, number: int, line: str) -> dict[str, Any]:
         raise InputError(f"{path}: line {number} is not valid JSON ({error.msg}, column {error.colno})") from None
     if not isinstance(record, dict):
         raise InputError(f'{path}: line {number} is not an object like {{"image": 0, "caption": "..."}}')
+    for name in record:
+        if name != name.encode("utf-8", "replace").decode():
+            raise InputError(f"{path}: line {number}: {name!r} holds half of a surrogate pair; rename the column")
     return record
 
 
