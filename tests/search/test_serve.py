@@ -119,7 +119,7 @@ def test_pictures_are_small_jpegs_of_the_items(server: Served, shop: Path) -> No
         (400, "/api/search?q=a&k=100&offset=950", "offset + k is 1,050; expected at most 1,000"),
         (400, f"/api/search?q={'a' * 2001}", "q: string should have at most 2000 characters, got '" + "a" * 50 + "'"),
         (400, "/api/search?q=a&where=kind", "where 'kind': expected COLUMN=VALUE"),
-        (400, "/api/search?q=a&wher=kind%3Dhats", "'wher' is no parameter of a search; expected q, k,"),
+        (400, "/api/search?q=a&top=3", "'top' is no parameter of a search; expected q, k,"),
         (400, "/api/search?q=a&where=kinds%3Dx", "no column 'kinds'; the index has image, caption, kind, price; did"),
         (400, "/api/search?q=a&side=words", "side: input should be 'images' or 'captions', got 'words'"),
         (404, "/api/items/nothing/similar", "no item has the id 'nothing'"),
