@@ -80,7 +80,10 @@ def test_mistakes_are_one_line(
             ["search", secret, "--vector", vector, "--where", "x=1"],
             "no column 'x'; the index has image, caption, kind, price",
         ),
-        (["search", f"{secret}2", "a"], f"{place}2: no index of this name here; `in2r index ... --to` makes one"),
+        (
+            ["search", f"{secret}2", "a"],
+            f"{place}2: no index of this name here; there are my_shop; `in2r index ... --to` makes one",
+        ),
     ):
         assert main([str(word) for word in words]) == 2
         error = capsys.readouterr().err

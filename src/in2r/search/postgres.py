@@ -122,8 +122,17 @@ class Postgres:
     def _known(self, connection: Any, lock: str = "") -> tuple[IndexConfig, Table]:
         found = self._find(connection, lock)
         if found is None:
-            raise InputError(f"{self.place}: no index of this name here; `in2r index ... --to` makes one")
+            others = self._names(connection)
+            there = f"; there are {', '.join(others)}" if others else ""
+            raise InputError(f"{self.place}: no index of this name here{there}; `in2r index ... --to` makes one")
         return found
+
+    @staticmethod
+    def _names(connection: Any) -> list[str]:
+        """Return the names of all indexes of the database."""
+        if connection.execute("SELECT to_regclass('in2r_indexes')").fetchone() == (None,):
+            return []
+        return [name for (name,) in connection.execute("SELECT name FROM in2r_indexes ORDER BY name").fetchall()]
 
     def _find(self, connection: Any, lock: str = "") -> tuple[IndexConfig, Table] | None:
         """Read the description of the index, if there is one, and lock it."""
