@@ -20,8 +20,7 @@ from in2r.files import describe
 
 VERBS = (
     "demo", "features", "audit", "train", "resume", "evaluate", "score", "encode", "index", "search", "serve", "push",
-    "export", "released", "bench", "plot", "data", "noise", "vocabulary", "methods", "config",
-    "completion",
+    "export", "released", "bench", "plot", "data", "noise", "vocabulary", "methods", "config", "completion",
 )  # fmt: skip
 """The modules of this package that hold one verb each, in the order of `in2r --help`."""
 
@@ -85,7 +84,7 @@ def _parse(argv: Sequence[str] | None, args: argparse.Namespace) -> None:
     """
     parser = build_parser()
     _, rest = parser.parse_known_args(argv, args)
-    if args.verb == "search" and len(rest) == 1 and not rest[0].startswith("-") and args.query is None:
+    if getattr(args, "query", "") is None and len(rest) == 1 and not rest[0].startswith("-"):
         args.query = rest.pop()
     unknown = [text for text in rest if "overrides" not in args or text.startswith("-") or "=" not in text]
     if unknown:

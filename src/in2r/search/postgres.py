@@ -130,13 +130,13 @@ class Postgres:
     @staticmethod
     def _names(connection: Any) -> list[str]:
         """Return the names of all indexes of the database."""
-        if connection.execute("SELECT to_regclass('in2r_indexes')").fetchone() == (None,):
+        if not _prepared(connection):
             return []
         return [name for (name,) in connection.execute("SELECT name FROM in2r_indexes ORDER BY name").fetchall()]
 
     def _find(self, connection: Any, lock: str = "") -> tuple[IndexConfig, Table] | None:
         """Read the description of the index, if there is one, and lock it."""
-        if connection.execute("SELECT to_regclass('in2r_indexes')").fetchone() == (None,):
+        if not _prepared(connection):
             return None
         text = f"SELECT precision, config FROM in2r_indexes WHERE name = %s {lock}"
         row = connection.execute(text, [self._place.name]).fetchone()
@@ -292,6 +292,12 @@ def _encoded(new: Addition, dim: int, precision: Precision) -> Iterator[NDArray[
 def _can_be_kept(text: str) -> bool:
     """Say whether PostgreSQL can hold a text: zero bytes and halves of surrogate pairs it cannot."""
     return re.search("[\0\ud800-\udfff]", text) is None
+
+
+def _prepared(connection: Any) -> bool:
+    """Return whether the database has the table of indexes."""
+    found: bool = connection.execute("SELECT to_regclass('in2r_indexes') IS NOT NULL").fetchone()[0]
+    return found
 
 
 def data_key(data: DataRef) -> str:
