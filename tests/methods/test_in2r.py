@@ -11,13 +11,13 @@ from torch.nn import functional
 
 from in2r.errors import InputError
 from in2r.layers.refiners import GatRefiner, GcnRefiner, GraphRefiner, MeanRefiner, Top1Refiner
-from in2r.losses import prototype_contrast_loss, rectification_loss, sce_loss, triplet_loss
+from in2r.losses import prototype_contrast_loss, rectification_loss, sce_loss, soft_target, triplet_loss
 from in2r.memory import Neighbors
 from in2r.methods import Batch, Net, Now, PartitionConfig, Seen, Step, build_method, in_two
 from in2r.methods.in2r import In2r, In2rConfig, In2rOwn
 from in2r.methods.judging import PairLosses
 from in2r.methods.plain import Sce, SceConfig, Triplet, TripletConfig
-from in2r.models.base import Items
+from in2r.models.base import Backbone, Items
 from in2r.models.build import Inputs, ModelConfig, build_backbone
 
 DIM = 8
@@ -638,6 +638,46 @@ def test_per_sample_losses() -> None:
         (0.3 + similarity[:, 2] - similarity[2, 2]).clamp(0),
     )
     assert float(losses["triplet-mean"][2]) == pytest.approx(float((row.sum() + column.sum() - 0.6) / 5))
+
+
+class Bounded(Backbone):
+    """The given backbone's encoders; a pair's logit is four times its cosine, and S the sigmoid of it."""
+
+    bounded = True
+
+    def __init__(self, inner: Backbone) -> None:
+        super().__init__()
+        self.inner, self.dim = inner, inner.dim
+
+    def encode_images(self, values: Tensor, mask: Tensor | None = None, batches: object = None) -> Items:
+        return self.inner.encode_images(values, mask)
+
+    def encode_texts(self, values: Tensor, mask: Tensor | None = None, batches: object = None) -> Items:
+        return self.inner.encode_texts(values, mask)
+
+    def logits(self, images: Items, texts: Items) -> Tensor:
+        return 4 * images.vector @ texts.vector.T
+
+
+def test_a_temperature_divides_the_value_before_the_sigmoid_and_a_hinge_compares_what_comes_after_it() -> None:
+    made, net, other = ready(lambda_intra=0.0)
+    net.backbone = Bounded(net.backbone)
+    v, u = embed(net, CLEAN)
+    logits = 4 * v @ u.T
+    assert made.warmup()[1].step(net, CLEAN).losses["sce"].item() == pytest.approx(sce_loss(logits, 0.05).item())
+    [(images, texts)] = net.encode(CLEAN)
+    seen = made.observe(net, images, texts, CLEAN.pairs)
+    torch.testing.assert_close(seen["sce"], sce_loss(logits, 0.05, reduction="none"))
+    wanted = triplet_loss(logits.sigmoid(), 0.2, negatives="mean", reduction="none")
+    torch.testing.assert_close(seen["triplet-mean"], wanted)
+    step = step_of(made, net, other, CLEAN, NOISY)
+    assert step.losses["inter"].item() == pytest.approx(triplet_loss(logits.sigmoid(), 0.2).item())
+    v, u = embed(net, NOISY)
+    near_images, near_texts = found(step)
+    t_hat, v_hat = made._prototypes(net, near_images.texts, near_texts.images)
+    q_i2t, q_t2i = soft_target(t_hat, u, 0.05), soft_target(v_hat, v, 0.05)
+    wanted = rectification_loss(4 * v @ u.T, q_i2t, q_t2i, 0.05)
+    assert step.losses["rect"].item() == pytest.approx(wanted.item())
 
 
 def test_pairs_are_observed_by_the_losses_that_the_run_is_trained_with() -> None:

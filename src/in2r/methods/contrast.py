@@ -70,8 +70,8 @@ def trusted_loss(
         return triplet_loss(net.score(images, texts), margin, ignore=ignore)
     first, owner = batch.alike()
     target = soft_owners(batch, owner, len(first), loss)
-    similarity = net.score(images[first], texts)
-    return soft_contrast_loss(similarity, target, image_targets(target), loss.temperature)
+    logits = net.logits(images[first], texts)
+    return soft_contrast_loss(logits, target, image_targets(target), loss.temperature)
 
 
 def soft_owners(batch: Batch, owner: Tensor, images: int, loss: LossConfig, weights: Tensor | None = None) -> Tensor:

@@ -278,7 +278,7 @@ class Corroborate(Method):
         batch, loss = batches["all"], self.loss
         images, texts = net.encode(batch)[0]
         first, owner = batch.alike()
-        similarity = net.score(images[first], texts)
+        logits = net.logits(images[first], texts)
         w = batch.column("weight")
         q_t = soft_owners(batch, owner, len(first), loss, w)
         q_i = image_targets(q_t, w)
@@ -287,7 +287,7 @@ class Corroborate(Method):
             q_t = distilled(q_t, taught.T, loss.temperature, share)
             q_i = distilled(q_i, taught, loss.temperature, share)
         of_images = torch.zeros(len(first), device=w.device).index_add(0, owner, w).clamp(max=1)
-        contrast = soft_contrast_loss(similarity, q_t, q_i, loss.temperature, w, of_images)
+        contrast = soft_contrast_loss(logits, q_t, q_i, loss.temperature, w, of_images)
         yield Step({"contrast": contrast, "total": contrast}, notes={"weight": w.mean()})
 
     def _taught(self, images: Tensor, pairs: Tensor) -> Tensor:

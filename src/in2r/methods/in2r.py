@@ -191,7 +191,7 @@ class In2r(Method):
         """Return both candidates for the division: the warm-up loss, and the hinge averaged over all negatives."""
         c = self.config
         losses = PairLosses(c.margin, c.warmup_temperature, c.ce_weight, c.rce_weight, c.epsilon)
-        return losses(net.score(images, texts))
+        return losses(net.logits(images, texts), net.backbone.bounded)
 
     def divide(
         self, seen: Mapping[str, Seen], nets: Mapping[str, Net], data: TrainingPairs, now: Now
@@ -340,13 +340,13 @@ class In2r(Method):
         q_i2t = soft_target(t_hat, all_texts.vector, c.rectification_temperature)  # Eq. 10
         q_t2i = soft_target(v_hat, all_images.vector, c.rectification_temperature)
         return rectification_loss(  # Eq. 11
-            net.score(images, all_texts),
+            net.logits(images, all_texts),
             q_i2t,
             q_t2i,
             c.rectification_temperature,
             *weights,
             reduction="none",
-            similarity_t2i=net.score(all_images, texts).T,
+            similarity_t2i=net.logits(all_images, texts).T,
         )
 
     def end_epoch(self, nets: Mapping[str, Net], now: Now) -> Mapping[str, float]:

@@ -24,9 +24,13 @@ class PairLosses:
     rce_weight: float = 1.0
     epsilon: float = 1e-7
 
-    def __call__(self, similarity: Tensor) -> dict[str, Tensor]:
-        """Return both losses (B,) of S (B, B): Eq. 1 per pair, and the hinge averaged over all negatives."""
-        sce = sce_loss(similarity, self.temperature, self.ce_weight, self.rce_weight, self.epsilon, reduction="none")
+    def __call__(self, logits: Tensor, bounded: bool = False) -> dict[str, Tensor]:
+        """Return both losses (B,) of logits (B, B): Eq. 1 per pair, and the hinge averaged over all negatives.
+
+        The hinge compares S, which is the sigmoid of the logits where these are `bounded` by one.
+        """
+        sce = sce_loss(logits, self.temperature, self.ce_weight, self.rce_weight, self.epsilon, reduction="none")
+        similarity = logits.sigmoid() if bounded else logits
         return {SCE: sce, HINGE: triplet_loss(similarity, self.margin, negatives="mean", reduction="none")}
 
 

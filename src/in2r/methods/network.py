@@ -135,8 +135,15 @@ class Net(nn.Module):
 
     def score(self, images: Items, texts: Items) -> Tensor:
         """Return S (n, m), images × texts: cosines, or a bounded backbone's values in (0, 1)."""
+        return self.backbone.squash(self.logits(images, texts))
+
+    def logits(self, images: Items, texts: Items) -> Tensor:
+        """Return (n, m): S, or the value before the sigmoid where the backbone is bounded.
+
+        What IN²R divides by a temperature: a softmax of values in (0, 1) could not tell one caption from many.
+        """
         self.count_scored(len(images) * len(texts))
-        return self.backbone.score(images, texts)
+        return self.backbone.logits(images, texts)
 
     def count_encoded(self, items: int) -> None:
         """Count items that were encoded."""

@@ -32,10 +32,10 @@ class SceWarmup:
         (images, texts), *again = net.encode(batch, batch) if self.views else net.encode(batch)
         if batch.owner is None:
             ignore = no_negatives(batch, self.mask_same_image)
-            robust = sce_loss(net.score(images, texts), *self._numbers, ignore=ignore)
+            robust = sce_loss(net.logits(images, texts), *self._numbers, ignore=ignore)
         else:
             first, owner = batch.alike()
-            robust = group_sce_loss(net.score(images[first], texts), owner, *self._numbers)
+            robust = group_sce_loss(net.logits(images[first], texts), owner, *self._numbers)
         losses = {"sce": robust, "total": robust}
         for v, u in again:
             losses |= self._between_views(batch, (images.vector, texts.vector), (v.vector, u.vector))

@@ -141,7 +141,10 @@ class Backbone(nn.Module):
 
     def score(self, images: Items, texts: Items) -> Tensor:
         """Return S (n, m), images × texts, in float32."""
-        logits = self.logits(images, texts)
+        return self.squash(self.logits(images, texts))
+
+    def squash(self, logits: Tensor) -> Tensor:
+        """Return S of logits of any shape."""
         return logits.sigmoid() if self.bounded else logits
 
     def lowered(self, values: Tensor) -> AbstractContextManager[object]:

@@ -76,7 +76,12 @@ def judge_split(setup: Setup, best: Best, split: PairSet, image_of_pair: Tensor)
     )
     verdicts = {}
     for name, backbone in best.backbones.items():
-        seen = observe_pairs(lambda net, v, u, _: losses(net.score(v, u)), Net(backbone, nn.Module()), data, config)
+        seen = observe_pairs(
+            lambda net, v, u, _: losses(net.logits(v, u), net.backbone.bounded),
+            Net(backbone, nn.Module()),
+            data,
+            config,
+        )
         judgement = judge_pairs(seen, "auto", SCE_FROM, partition)
         verdicts[name] = Verdict(judgement, judgement.divide(pairs, len(pairs), partition, name))
     return verdicts
