@@ -19,12 +19,22 @@ OWN_GROUPS, ALL_GROUPS = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
 """which control groups this process is in, and what each of them allows (Linux)"""
 
 
-def resolve_device(setting: str) -> torch.device:
+def resolve_device(setting: str, local: int = 0) -> torch.device:
     """Turn `auto`, `cpu`, `cuda`, `cuda:1` or `mps` into a device that exists.
+
+    Args:
+        setting: `train.device`.
+        local: the number of this process among those on this machine that train together: each has a CUDA device of
+            its own.
 
     Raises:
         InputError: the name is unknown or no such device is here.
     """
+    if local and torch.cuda.is_available():
+        if setting.startswith("cuda:"):
+            raise InputError(f"device {setting}: several processes on this machine, and each needs its own; give cuda")
+        if setting in ("auto", "cuda"):
+            return resolve_device(f"cuda:{local}")
     if setting == "auto":
         if torch.cuda.is_available():
             return torch.device("cuda")

@@ -255,6 +255,9 @@ PLAN = Plan(
     steps_per_epoch=2266,
     memory_bytes=2**20,
     step_bytes=2**30,
+    processes=1,
+    batch_rows=128,
+    sent_bytes=0,
     computes="cpu, float32",
     round_epochs=(),
     fresh_weights=True,
@@ -279,8 +282,18 @@ def test_the_plan_says_what_applies(changes: dict[str, Any], method: str, epochs
     said = {line.split()[0]: " ".join(line.split()[1:]) for line in printed.getvalue().splitlines() if line.strip()}
     assert (said["method"], said["epochs"], said["device"]) == (method, epochs, "cpu, float32")
     assert "rounds" not in said
+    assert "processes" not in said
     assert said["memory"] == "1 MiB for weights, optimisers, memory banks; 1.0 GiB more in a step"
     assert said["disk"] == "at most 1 MiB (1.0 GiB free)"
+
+
+@pytest.mark.parametrize(("processes", "rows"), [(2, "64"), (3, "42 or 43")])
+def test_the_plan_says_what_each_of_several_processes_does(processes: int, rows: str) -> None:
+    printed = io.StringIO()
+    Terminal(Console(file=printed, width=200)).plan(replace(PLAN, processes=processes, sent_bytes=3 * 2**20))
+    line = next(line for line in printed.getvalue().splitlines() if "processes" in line)
+    said = f"{processes}; each encodes {rows} of 128 images of a batch and sends about 3 MiB in a step"
+    assert " ".join(line.split()) == f"processes {said}; memory is that of one"
 
 
 @pytest.mark.parametrize(("fresh", "said"), [(True, "; fresh weights in the first"), (False, "")])

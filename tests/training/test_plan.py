@@ -12,7 +12,7 @@ from in2r.runs.folder import RunFolder
 from in2r.training.loop import Trainer
 from in2r.training.plan import Plan, make_plan
 from in2r.training.setup import open_setup
-from in2r.training.train import Silent, start_run
+from in2r.training.train import Silent, plan_run, start_run
 from tiny_engine import settings
 
 
@@ -55,6 +55,28 @@ def test_memory_and_disk_by_hand(data: Path, noise: Path, tmp_path: Path) -> Non
     assert larger.memory_bytes - planned.memory_bytes == 2 * 16 * entry
     more = make_plan(trainer(tmp_path / "more", data, noise, "in2r", "checkpoint.keep=5"))
     assert more.disk_bytes - planned.disk_bytes == 3 * checkpoint
+
+
+def test_what_a_process_sends_by_hand(data: Path, noise: Path, tmp_path: Path) -> None:
+    """Two passes of a ring over the gradient, and what is encoded of two views and a noisy batch of 12 pairs."""
+    config = settings(data, "in2r", f"noise.index={noise}", "train.device=cpu")
+    one, three = plan_run(config, tmp_path), plan_run(config, tmp_path, 3)
+    assert (one.processes, one.sent_bytes) == (1, 0)
+    assert (three.processes, three.batch_rows, three.step_bytes) == (3, 12, one.step_bytes // 3)
+    weights = sum(weight.nbytes for weight in trainer(tmp_path / "run", data, noise).state.nets["A"].parameters())
+    items = 3 * 12 * 2 * 8 * 4
+    assert three.sent_bytes == (2 * weights + items) * 2 // 3
+    assert sorted(tmp_path.iterdir()) == [tmp_path / "run"]  # a plan makes no folder
+
+
+def test_a_backbone_of_regions_and_words_sends_these_and_their_gradients(data: Path, tmp_path: Path) -> None:
+    more = ("model.backbone=sgr", "train.region_drop=0", "model.sgr_dim=8")
+    config = settings(data, "triplet", *more, words=True)
+    made = Trainer(RunFolder(tmp_path), open_setup(config, torch.device("cpu")), Silent())
+    weights = sum(weight.nbytes for weight in made.state.nets["A"].parameters())
+    words = 5.0  # start, colour, thing, number, end
+    items = 3 * 12 * 3 * (1 + 3 + 1 + words) * 8 * 4
+    assert plan_run(config, tmp_path, 2).sent_bytes == int(weights + items / 2)
 
 
 def test_a_plan_that_the_disk_has_no_room_for_is_said(

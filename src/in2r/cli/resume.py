@@ -27,14 +27,17 @@ def run(args: argparse.Namespace) -> int:
     """Resume, then write the model folder."""
     from in2r.results import export_model
     from in2r.runs.folder import RunFolder
+    from in2r.training.launch import is_first_process
     from in2r.training.train import reopen, resume_run
 
-    console = Console()
+    console = Console(quiet=not is_first_process())
     terminal = Terminal(console, RunFolder(args.folder).require().warmup_epochs())
     try:
         folder = resume_run(args.folder, terminal, force=args.force)
     finally:
         terminal.close()
+    if not is_first_process():
+        return 0
     if not terminal.started:
         console.print("the run is finished already: nothing is trained", highlight=False)
     setup = reopen(folder, force=args.force)

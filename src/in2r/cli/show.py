@@ -83,6 +83,14 @@ class Terminal:
             "dev rSum",
             f"six recalls on {plan.dev_images:,} images; by chance {plan.dev_rsum_by_chance:.1f}, at most 600",
         )
+        if plan.processes > 1:
+            least, left = divmod(plan.batch_rows, plan.processes)
+            rows = f"{least} or {least + 1}" if left else str(least)
+            table.add_row(
+                "processes",
+                f"{plan.processes}; each encodes {rows} of {plan.batch_rows} images of a batch and sends "
+                f"about {size(plan.sent_bytes)} in a step; memory is that of one",
+            )
         table.add_row("device", plan.computes)
         lasting, more = size(plan.memory_bytes), size(plan.step_bytes)
         table.add_row("memory", f"{lasting} for weights, optimisers, memory banks; {more} more in a step")

@@ -1,6 +1,7 @@
 """`in2r train`: start a run."""
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -8,6 +9,7 @@ from rich.console import Console
 from in2r.cli.paths import name_or_path, path_argument
 from in2r.cli.settings import add_settings
 from in2r.cli.show import Terminal, print_done
+from in2r.errors import InputError
 
 if TYPE_CHECKING:
     from in2r.runs.settings import RunConfig
@@ -21,6 +23,8 @@ examples:
   in2r train in2r data.path=f30k noise.index=noise_0.4.npy --out runs/in2r_0.4
   in2r train in2r/discard data.path=mydata model.dim=256 --out runs/discard
   in2r train my.yaml --out runs/mine
+  in2r train in2r data.path=f30k --plan --processes 8
+  torchrun --nproc-per-node 8 -m in2r train in2r data.path=f30k --out runs/in2r
 
 Settings: a preset or a YAML file, then key=value. Presets are put together
 with +, such as in2r+recipe/softmax; the last one wins. `in2r config show
@@ -44,7 +48,12 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         metavar="METHOD",
         help="another method: a name, or file.py:Class for one of your own",
     )
-    parser.add_argument("--out", type=path_argument, required=True, metavar="RUN", help="the run folder to make")
+    to = parser.add_mutually_exclusive_group(required=True)
+    to.add_argument("--out", type=path_argument, metavar="RUN", help="the run folder to make")
+    to.add_argument("--plan", action="store_true", help="say what the run would cost, and do not start it")
+    parser.add_argument(
+        "--processes", type=int, metavar="N", help="with --plan: how many processes would train it together"
+    )
     parser.set_defaults(run=run)
 
 
@@ -52,13 +61,22 @@ def run(args: argparse.Namespace) -> int:
     """Train, then write the model folder."""
     from in2r.results import export_model
     from in2r.runs.settings import load_config
-    from in2r.training.train import reopen, start_run
+    from in2r.training.launch import is_first_process
+    from in2r.training.train import plan_run, reopen, start_run
 
-    console = Console()
+    if args.processes is not None and (not args.plan or args.processes < 1):
+        raise InputError(
+            f"--processes {args.processes}: expected a number from 1 on, together with --plan; a launcher starts "
+            "processes: torchrun --nproc-per-node 2 -m in2r train ..."
+        )
+    console = Console(quiet=not is_first_process())
     chosen = [] if args.method is None else [f"method.name={args.method}"]
     config = load_config(args.settings, [*args.overrides, *chosen])
     terminal = Terminal(console)
     console.print("reading the data ...", highlight=False)
+    if args.plan:
+        terminal.plan(plan_run(config, Path.cwd(), args.processes or 1))
+        return 0
 
     def show(plan: "Plan") -> None:
         terminal.plan(plan)
@@ -69,6 +87,8 @@ def run(args: argparse.Namespace) -> int:
         folder = start_run(args.out, config, terminal, show)
     finally:
         terminal.close()
+    if not is_first_process():
+        return 0
     setup = reopen(folder)
     export_model(folder, setup)
     print_done(console, folder, setup)

@@ -83,10 +83,13 @@ class Features:
         Raises:
             OSError: the file was cut short since it was opened; see `require_whole`.
         """
-        values = self._read(items, device).float()
+        return self._read(items, device).float(), self.mask(items)
+
+    def mask(self, items: Tensor) -> Tensor | None:
+        """Return the mask (B, regions) of items (B,), as `gather` does; nothing is read."""
         if self.lengths is None:
-            return values, None
-        return values, torch.from_numpy(np.arange(self.regions) < self.lengths[items.numpy(), None])
+            return None
+        return torch.from_numpy(np.arange(self.regions) < self.lengths[items.numpy(), None])
 
     def _read(self, items: Tensor, device: torch.device | str) -> Tensor:
         """Return the items (B, regions, dim) on the device, in `dtype`."""

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from in2r.layers.norms import RowNorm, per_batch
+from in2r.layers.norms import BatchStatistics, RowNorm, per_batch
 from in2r.transfer import at_least_float32
 
 MOMENTUM = 0.1
@@ -49,7 +49,7 @@ def xavier_linear(input_dim: int, dim: int) -> nn.Linear:
     return layer
 
 
-class Centering(nn.Module):
+class Centering(BatchStatistics, nn.Module):
     """Subtract the mean embedding and scale to unit norm again.
 
     Training subtracts the batch's mean and moves a running mean towards it by `MOMENTUM`. Evaluation subtracts the
@@ -74,7 +74,14 @@ class Centering(nn.Module):
 
     def _centred(self, embeddings: Tensor) -> Tensor:
         mean = self.running_mean
-        if self.training and len(embeddings) > 1:
-            mean = embeddings.mean(0)
+        if self.training and (self.processes.count > 1 or len(embeddings) > 1):
+            mean = self._batch_mean(embeddings)
             self.running_mean.lerp_(mean.detach(), MOMENTUM)
         return unit_norm(embeddings - mean)
+
+    def _batch_mean(self, embeddings: Tensor) -> Tensor:
+        if self.processes.count == 1:
+            return embeddings.mean(0)
+        here = torch.cat([embeddings.sum(0), embeddings.new_full((1,), len(embeddings))])
+        total, count = torch.split(self.over_batch(here), [embeddings.shape[1], 1])
+        return total / count

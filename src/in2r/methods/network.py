@@ -1,14 +1,18 @@
 """What a method trains: a batch of pairs, a network, and the count of what it costs."""
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 
 import torch
 from torch import Tensor, nn
 
 from in2r.errors import MethodError
+from in2r.layers.norms import shared_out
 from in2r.models.base import Backbone, Items
+from in2r.processes import ALONE, Processes
+from in2r.seeds import derive
 from in2r.transfer import send
 
 
@@ -21,9 +25,10 @@ class Batch:
     groups: Tensor
     """(B,) int64, the image of each pair as given (after any injected noise)"""
     images: Tensor
-    """(B, regions, dim) float32; (n, regions, dim) where each of the batch's n images is there once, see `owner`"""
+    """(B, regions, dim) float32; (n, regions, dim) where each of the batch's n images is there once, see `owner`; of a
+    batch that is `shared_out` only the rows of this process"""
     image_mask: Tensor | None
-    """(B or n, regions) bool on the CPU, None = all are real"""
+    """of `images`: bool on the CPU, None = all are real"""
     texts: Tensor
     """(B, tokens) int64 word ids, or (B, 1, dim) float32 caption vectors"""
     text_mask: Tensor | None
@@ -37,6 +42,13 @@ class Batch:
     """(B,) int64, which row of `images` is each pair's image; None: there is a row for each pair"""
     first: Tensor | None = None
     """(n,) int64, a pair of each row of `images`; None where `owner` is"""
+    shared_out: bool = False
+    """the processes of the run share out what is encoded"""
+
+    @property
+    def distinct_images(self) -> int:
+        """Count what `images` has rows for, on all processes."""
+        return len(self.pairs) if self.first is None else len(self.first)
 
     def __len__(self) -> int:
         return len(self.pairs)
@@ -102,11 +114,13 @@ class Net(nn.Module):
         backbone: encoders and similarity; the part that is exported.
         own: what the method keeps beside it, such as heads, a memory, or buffers per pair; saved, never exported.
         before: the backbone as it was when the present round began, frozen; None where no round has begun.
-        cost: what its training has cost in this epoch.
+        cost: what its training has cost in this epoch, on all processes.
+        processes: the processes that train it together.
     """
 
-    def __init__(self, backbone: Backbone, own: nn.Module) -> None:
+    def __init__(self, backbone: Backbone, own: nn.Module, processes: Processes = ALONE) -> None:
         super().__init__()
+        self.processes = processes
         self.backbone = backbone
         self.own = own
         self.before: Backbone | None = None
@@ -122,16 +136,45 @@ class Net(nn.Module):
         A batch that is given twice is encoded under two dropout masks. In training each batch has its own batch
         statistics, as if they were encoded one after the other.
         """
-        sizes, rows = [len(batch) for batch in batches], [len(batch.images) for batch in batches]
+        if len({batch.shared_out for batch in batches}) > 1:  # one of them has too few rows to share out
+            return [self.encode(batch)[0] for batch in batches]
+        sizes, rows = [len(batch) for batch in batches], [batch.distinct_images for batch in batches]
         images = _joined([(batch.images, batch.image_mask) for batch in batches])
-        texts = _joined([(batch.texts, batch.text_mask) for batch in batches])
-        found = self.backbone.encode_images(*images, rows).split(rows)
+        if batches[0].shared_out:
+            with self._shared_out():
+                found = self.backbone.encode_images(*images, [len(batch.images) for batch in batches])
+                texts = _joined([self._own_texts(batch) for batch in batches])
+                captions = self.backbone.encode_texts(*texts, [_length(self.processes.rows(size)) for size in sizes])
+            found, captions = found.over(self.processes, rows), captions.over(self.processes, sizes)
+        else:
+            found = self.backbone.encode_images(*images, rows)
+            captions = self.backbone.encode_texts(
+                *_joined([(batch.texts, batch.text_mask) for batch in batches]), sizes
+            )
         of_pairs = [
-            items if batch.owner is None else items[batch.owner] for items, batch in zip(found, batches, strict=True)
+            items if batch.owner is None else items[batch.owner]
+            for items, batch in zip(found.split(rows), batches, strict=True)
         ]
-        captions = self.backbone.encode_texts(*texts, sizes).split(sizes)
         self.count_encoded(sum(rows) + sum(sizes))
-        return list(zip(of_pairs, captions, strict=True))
+        return list(zip(of_pairs, captions.split(sizes), strict=True))
+
+    def _own_texts(self, batch: Batch) -> tuple[Tensor, Tensor | None]:
+        """Return the captions of a batch that this process encodes, at the width of all."""
+        own = self.processes.rows(len(batch))
+        return batch.texts[own], None if batch.text_mask is None else batch.text_mask[own]
+
+    @contextmanager
+    def _shared_out(self) -> Iterator[None]:
+        """Compute some rows of a batch here: statistics are those of all rows, dropout draws for these alone."""
+        device = next(self.backbone.parameters()).device
+        drawn = int(torch.randint(2**62, ())) if self.training else 0  # on every process: their draws stay the same
+        with (
+            shared_out(self.backbone, self.processes),
+            torch.random.fork_rng([device] if device.type == "cuda" else []),
+        ):
+            if self.training:
+                torch.manual_seed(derive(drawn, "rows of process", self.processes.number))
+            yield
 
     def score(self, images: Items, texts: Items) -> Tensor:
         """Return S (n, m), images × texts: cosines, or a bounded backbone's values in (0, 1)."""
@@ -143,7 +186,12 @@ class Net(nn.Module):
         What IN²R divides by a temperature: a softmax of values in (0, 1) could not tell one caption from many.
         """
         self.count_scored(len(images) * len(texts))
-        return self.backbone.logits(images, texts)
+        if not (self.backbone.interacts and self.processes.share(len(images))):
+            return self.backbone.logits(images, texts)
+        own, total = self.processes.rows(len(images)), len(images)
+        with self._shared_out():
+            found = self.backbone.logits(images.entered(self.processes)[own], texts.entered(self.processes))
+        return self.processes.gather(found, [total])
 
     def count_encoded(self, items: int) -> None:
         """Count items that were encoded."""
@@ -169,6 +217,10 @@ def _joined(sets: Sequence[tuple[Tensor, Tensor | None]]) -> tuple[Tensor, Tenso
     masks = [torch.ones(values.shape[:2], dtype=torch.bool) if mask is None else mask for values, mask in sets]
     joined = torch.cat([_padded(values, longest) for values, _ in sets])
     return joined, torch.cat([_padded(mask, longest) for mask in masks]) if masked else None
+
+
+def _length(rows: slice) -> int:
+    return int(rows.stop - rows.start)
 
 
 def _padded(values: Tensor, length: int) -> Tensor:

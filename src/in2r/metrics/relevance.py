@@ -13,6 +13,8 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from in2r.processes import Processes
+
 Ints = NDArray[np.int64]
 
 Tile = tuple[slice, slice, Tensor]
@@ -154,7 +156,8 @@ class WrongCount:
             torch.from_numpy(items.times).to(own) if items.has_copies else None for items in (images, captions)
         )
         self._i2t, self._t2i = (own.new_zeros(len(items), dtype=torch.float64) for items in (images, captions))
-        self._seen = own.clone()  # as the tiles have it: a product may differ from `own` by rounding
+        # as the tiles have it: a product may differ from `own` by rounding
+        self._own, self._seen = own, torch.full_like(own, -torch.inf)
         self._buffer = own.new_empty(0)
 
     def add(self, rows: slice, columns: slice, sims: Tensor) -> None:
@@ -174,6 +177,11 @@ class WrongCount:
         found = sims[inside, self._column_of[pairs] - columns.start]
         self._seen[pairs] = torch.where(place == inside, found, self._seen[pairs])
 
+    def over(self, processes: Processes) -> None:
+        """Add what other processes have counted: each tile was added by one of them."""
+        self._i2t, self._t2i = processes.sum(self._i2t), processes.sum(self._t2i)
+        self._seen = processes.maximum(self._seen)
+
     def ranks(self) -> tuple[Ints, Ints]:
         """Return the counts when all tiles were added.
 
@@ -181,7 +189,7 @@ class WrongCount:
             The number of wrong stored captions for each stored image (N,), -1 for an image without a right caption, and
             the number of wrong stored images for each stored caption (C,).
         """
-        right, seen = self._right, self._seen
+        right, seen = self._right, torch.where(self._seen == -torch.inf, self._own, self._seen)
         images, captions = right.images, right.captions
         row_above = (seen >= self._row_bound[self._row_of]).cpu().numpy() * captions.times[right.caption]
         column_above = (seen >= self._column_bound[self._column_of]).cpu().numpy() * images.times[right.image]

@@ -8,6 +8,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from in2r.processes import Processes
+
 
 @dataclass(frozen=True)
 class Items:
@@ -54,6 +56,23 @@ class Items:
         """Put items below each other, padded to one number of parts."""
         columns = zip(*_to_one_length(items), strict=True)
         return Items(*(None if column[0] is None else torch.cat(column) for column in columns))  # type: ignore[arg-type]
+
+    def over(self, processes: Processes, totals: Sequence[int]) -> "Items":
+        """Return everybody's items, of rows that are shared out among processes in groups of `totals`."""
+        parts, mask = self.parts, self.mask
+        if parts is not None:
+            longest, shortest, masked = processes.largest(parts.shape[1], -parts.shape[1], mask is not None)
+            missing = longest - parts.shape[1]
+            if masked or longest > -shortest:
+                mask = parts.new_ones(parts.shape[:2], dtype=torch.bool) if mask is None else mask
+                mask = processes.gather(nn.functional.pad(mask, (0, missing)), totals)
+            parts = processes.gather(nn.functional.pad(parts, (0, 0, 0, missing)), totals)
+        return Items(processes.gather(self.vector, totals), parts, mask)
+
+    def entered(self, processes: Processes) -> "Items":
+        """Return the same items, for a computation whose rows are shared out among processes."""
+        parts = None if self.parts is None else processes.enter(self.parts)
+        return Items(processes.enter(self.vector), parts, self.mask)
 
     @property
     def _tensors(self) -> tuple[Tensor, Tensor | None, Tensor | None]:

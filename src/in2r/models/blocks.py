@@ -13,6 +13,7 @@ from in2r.metrics.ranks import TILE_CAPTIONS, ranks_from_embeddings
 from in2r.metrics.relevance import Copies, Ints, WrongCount, checked_owner, find_relevance
 from in2r.models.base import Backbone, Items
 from in2r.models.encode import evaluating, side_by_side
+from in2r.processes import ALONE, Processes
 from in2r.transfer import send
 
 BUDGET = 256 * 2**20
@@ -59,14 +60,21 @@ def score_blocks(backbone: Backbone, images: Items, texts: Items, budget: int | 
 
 
 def logit_blocks(
-    backbones: Sequence[Backbone], images: Sequence[Items], texts: Sequence[Items], budget: int | None = None
+    backbones: Sequence[Backbone],
+    images: Sequence[Items],
+    texts: Sequence[Items],
+    budget: int | None = None,
+    processes: Processes = ALONE,
 ) -> Iterator[Block]:
-    """Yield the logits (backbones, rows, columns) of several backbones over the same items, as in `score_blocks`."""
+    """Yield the logits (backbones, rows, columns) of several backbones over the same items, as in `score_blocks`.
+
+    Of several processes each yields its share of the blocks.
+    """
     if budget is None:
         budget = CPU_BUDGET if images[0].vector.device.type == "cpu" else BUDGET
     words = torch.stack([_words(items) for items in texts]).amax(0)
     order = _longest_first(texts)
-    start = 0
+    start = number = 0
     while start < len(order):
         longest = int(words[order[start]])
         pairs = max(1, budget // max(backbone.pair_bytes(longest) for backbone in backbones))
@@ -75,6 +83,9 @@ def logit_blocks(
         chosen = [_shortened(_rows(items, columns), longest) for items in texts]
         for top in range(0, len(images[0]), height):
             rows = slice(top, min(top + height, len(images[0])))
+            number += 1
+            if number % processes.count != processes.number:
+                continue
             with evaluating(*backbones):
                 each = zip(backbones, images, chosen, strict=True)
                 logits = torch.stack([backbone.logits(some[rows], captions) for backbone, some, captions in each])
@@ -123,6 +134,7 @@ def ranks_of_each(
     budget: int | None = None,
     copies: Copies | None = None,
     means: Means | None = None,
+    processes: Processes = ALONE,
 ) -> list[tuple[Ints, Ints]]:
     """Return the ranks of a split by each backbone and, of several, by their mean similarity.
 
@@ -140,6 +152,7 @@ def ranks_of_each(
         copies: which items are identical, so that every copy of a right item is right; None = a copy is a wrong item.
         means: of which backbones the mean is taken, one after the other; None = of all, if they are several. A backbone
             that is named twice counts twice.
+        processes: those that call this together; of interaction backbones each scores its share of the blocks.
 
     Returns:
         For each backbone, and then for each of `means`: i2t ranks (N,), -1 for an image without captions, and t2i ranks
@@ -167,9 +180,12 @@ def ranks_of_each(
     distinct_texts = [_rows(items, order[torch.from_numpy(right.captions.first)]) for items in texts]
     own = _right_pairs(backbones, distinct_images, distinct_texts, right.image, right.caption, budget, means)
     counts = [WrongCount(values, right, SAME_LOG_ODDS) for values in own]
-    for rows, columns, several in _tiles(backbones, distinct_images, distinct_texts, budget, means):
+    for rows, columns, several in _tiles(backbones, distinct_images, distinct_texts, budget, means, processes):
         for count, values in zip(counts, several, strict=True):
             count.add(rows, columns, values)
+    if processes.count > 1:
+        for count in counts:
+            count.over(processes)
     return [_in_order(*count.ranks(), order) for count in counts]
 
 
@@ -188,13 +204,18 @@ def _require_one_kind(backbones: Sequence[Backbone]) -> None:
 
 
 def _tiles(
-    backbones: Sequence[Backbone], images: Sequence[Items], texts: Sequence[Items], budget: int | None, means: Means
+    backbones: Sequence[Backbone],
+    images: Sequence[Items],
+    texts: Sequence[Items],
+    budget: int | None,
+    means: Means,
+    processes: Processes = ALONE,
 ) -> Iterator[tuple[slice, slice, Tensor]]:
     """Yield what ranks are counted by, (backbones and means, rows, columns), on the CPU: it has float64.
 
     The texts are sorted by length, the longest first.
     """
-    for rows, columns, logits in logit_blocks(backbones, images, texts, budget):
+    for rows, columns, logits in logit_blocks(backbones, images, texts, budget, processes):
         several = [logits[list(chosen)] for chosen in means]
         mean = [log_odds(some) if backbones[0].bounded else some.mean(0) for some in several]
         ranked = torch.cat([logits, torch.stack(mean)]) if mean else logits

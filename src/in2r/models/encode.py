@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from in2r.data.features import Features
 from in2r.data.text.vocabulary import PackedTokens
 from in2r.models.base import Backbone, Items
+from in2r.processes import ALONE, Processes
 
 BATCH = 256
 """Items in one forward pass; embeddings do not depend on it."""
@@ -29,20 +30,37 @@ def evaluating(*modules: nn.Module) -> Iterator[None]:
             module.train(mode)
 
 
-def encode_images(backbone: Backbone, images: Features, device: torch.device, items: Tensor | None = None) -> Items:
-    """Return all images encoded, or the chosen ones (k,) int64, in their order, on the device."""
+def encode_images(
+    backbone: Backbone,
+    images: Features,
+    device: torch.device,
+    items: Tensor | None = None,
+    processes: Processes = ALONE,
+) -> Items:
+    """Return all images encoded, or the chosen ones (k,) int64, in their order, on the device.
+
+    Where several processes ask for the same ones, each encodes its share of them.
+    """
     if items is None:
         items = torch.arange(len(images))
+    shared = processes.share(len(items))
+    own = items[processes.rows(len(items))] if shared else items
     with evaluating(backbone):
-        return Items.cat([backbone.encode_images(*images.gather(some, device)) for some in torch.split(items, BATCH)])
+        found = Items.cat([backbone.encode_images(*images.gather(some, device)) for some in torch.split(own, BATCH)])
+        return found.over(processes, [len(items)]) if shared else found
 
 
 def encode_texts(
-    backbone: Backbone, texts: Features | PackedTokens, device: torch.device, items: Tensor | None = None
+    backbone: Backbone,
+    texts: Features | PackedTokens,
+    device: torch.device,
+    items: Tensor | None = None,
+    processes: Processes = ALONE,
 ) -> Items:
     """Return all captions encoded, or the chosen ones (k,) int64, in their order, on the device.
 
-    Word sequences run sorted by length, so that little of a batch is padding.
+    Word sequences run sorted by length, so that little of a batch is padding. Where several processes ask for the same
+    ones, each encodes its share of them, of short ones and of long ones.
     """
     if items is None:
         items = torch.arange(len(texts))
@@ -50,11 +68,19 @@ def encode_texts(
     if isinstance(texts, PackedTokens):
         offsets = torch.as_tensor(texts.offsets)
         order = torch.argsort(offsets[items + 1] - offsets[items], stable=True)
+    shared, own = processes.share(len(items)), order
+    if shared:
+        order = torch.cat([order[number :: processes.count] for number in range(processes.count)])
+        own = order[processes.rows(len(items))]
     with evaluating(backbone):
-        found = [backbone.encode_texts(*texts.gather(items[some], device)) for some in torch.split(order, BATCH)]
+        found = Items.cat(
+            [backbone.encode_texts(*texts.gather(items[some], device)) for some in torch.split(own, BATCH)]
+        )
+        if shared:
+            found = found.over(processes, [len(items)])
     back = torch.empty_like(order)
     back[order] = torch.arange(len(order))
-    return Items.cat(found)[back.to(device)]
+    return found[back.to(device)]
 
 
 def side_by_side(networks: Sequence[Tensor]) -> Tensor:

@@ -134,7 +134,7 @@ def observe_pairs(observe: Observe, net: Net, data: TrainingData, config: RunCon
                 batch = data.batch(chunk, torch_generator(seed, "scoring augmentation", *names, start))
                 v, u = net.encode(batch)[0]
             else:
-                v, u = images.of(chunk), encode_texts(net.backbone, data.texts, data.device, chunk)
+                v, u = images.of(chunk), encode_texts(net.backbone, data.texts, data.device, chunk, data.processes)
                 net.count_encoded(len(chunk))
             _observe_batches(given, observe, net, v, u, chunk, size)
             if not mismatched:
@@ -166,7 +166,7 @@ class _Images:
         self.net, self.data = net, data
         self.all: Items | None = None
         if not net.backbone.interacts:
-            self.all = encode_images(net.backbone, data.images, data.device)
+            self.all = encode_images(net.backbone, data.images, data.device, processes=data.processes)
             net.count_encoded(len(self.all))
 
     def of(self, pairs: Tensor) -> Items:
@@ -176,7 +176,8 @@ class _Images:
             return self.all[images.to(self.data.device)]
         own, place = torch.unique(images, return_inverse=True)
         self.net.count_encoded(len(own))
-        return encode_images(self.net.backbone, self.data.images, self.data.device, own)[place.to(self.data.device)]
+        found = encode_images(self.net.backbone, self.data.images, self.data.device, own, self.data.processes)
+        return found[place.to(self.data.device)]
 
 
 def _in_order(name: str, values: Tensor, order: Tensor, pairs: Tensor) -> Tensor:

@@ -17,6 +17,7 @@ from in2r.metrics import Copies, chance_recalls, fold_mean, recalls_from_ranks, 
 from in2r.models.base import Backbone, Items
 from in2r.models.blocks import Means, ranks_of_each
 from in2r.models.encode import encode_images, encode_texts
+from in2r.processes import ALONE, Processes
 from in2r.transfer import send
 
 log = logging.getLogger(__name__)
@@ -44,6 +45,7 @@ def evaluate_split(
     device: torch.device,
     folds: int = 1,
     copies: Copies | None = None,
+    processes: Processes = ALONE,
 ) -> tuple[Rows, dict[str, Any]]:
     """Return recalls per row, and the health figures of the embeddings.
 
@@ -56,13 +58,14 @@ def evaluate_split(
         device: where to compute.
         folds: 1 = all at once; 5 = the mean over five contiguous folds (COCO 1K).
         copies: which items are identical, so that every copy of a right item is right; None = a copy is a wrong item.
+        processes: those that evaluate it together.
 
     Raises:
         InputError: an embedding is not finite; named by network, split and item.
     """
-    encoded = {name: encode_split(name, net, split, texts, device) for name, net in backbones.items()}
+    encoded = {name: encode_split(name, net, split, texts, device, processes) for name, net in backbones.items()}
     images, captions = ({name: both[side] for name, both in encoded.items()} for side in (0, 1))
-    found = recalls_of(list(backbones.values()), list(encoded.values()), split, folds, copies)
+    found = recalls_of(list(backbones.values()), list(encoded.values()), split, folds, copies, processes=processes)
     rows = dict(zip([*backbones, "ensemble"], [*found, dict(found[0])] if len(found) == 1 else found, strict=True))
     several = len(backbones) > 1
     in_fold, owners = len(split.images) // folds, np.asarray(split.image_of_caption)
@@ -82,15 +85,20 @@ def evaluate_split(
 
 
 def encode_split(
-    name: str, backbone: Backbone, split: PairSet, texts: Features | PackedTokens, device: torch.device
+    name: str,
+    backbone: Backbone,
+    split: PairSet,
+    texts: Features | PackedTokens,
+    device: torch.device,
+    processes: Processes = ALONE,
 ) -> tuple[Items, Items]:
     """Return all images and captions of a split, encoded where ranks can be counted.
 
     Raises:
         InputError: an embedding is not finite; named by network, split and item.
     """
-    images = _countable(encode_images(backbone, split.images, device))
-    captions = _countable(encode_texts(backbone, texts, device))
+    images = _countable(encode_images(backbone, split.images, device, processes=processes))
+    captions = _countable(encode_texts(backbone, texts, device, processes=processes))
     _require_finite(f"network {name}: {split.name} image", images.vector)
     _require_finite(f"network {name}: {split.name} caption", captions.vector)
     return images, captions
@@ -163,6 +171,7 @@ def recalls_of(
     folds: int,
     copies: Copies | None,
     means: Means | None = None,
+    processes: Processes = ALONE,
 ) -> list[dict[str, float]]:
     """Return the recalls of each network, and then of each mean similarity.
 
@@ -173,14 +182,15 @@ def recalls_of(
         folds: as in `evaluate_split`.
         copies: likewise.
         means: as in `ranks_of_each`.
+        processes: likewise.
     """
     owners = np.asarray(split.image_of_caption)
     parts = split_folds(np.arange(len(split.images)), np.arange(len(owners)), owners, folds)
     found: list[list[dict[str, float]]] = []
     for (rows, columns, owner), own in zip(parts, split_copies(copies, owners, folds), strict=True):
         v, u = [_at(images, rows) for images, _ in encoded], [_at(captions, columns) for _, captions in encoded]
-        each = ranks_of_each(backbones, v, u, owner, copies=own, means=means)
-        found.append([recalls_from_ranks(*ranks) for ranks in each])
+        each = ranks_of_each(backbones, v, u, owner, copies=own, means=means, processes=processes)
+        found.append([recalls_from_ranks(*places) for places in each])
     return [fold_mean(list(row)) for row in zip(*found, strict=True)]
 
 

@@ -10,6 +10,7 @@ from in2r.data.noise import NoiseIndex
 from in2r.memory import Neighbors
 from in2r.methods import Batch, LookUp, Step
 from in2r.metrics import auroc, calibration_error, precision_recall
+from in2r.processes import ALONE, Processes
 
 PENDING = 2000
 """Values that wait for a look at the device; some fifty steps."""
@@ -108,7 +109,7 @@ def _share(hits: Tensor, near: Neighbors) -> Tensor:
     return (hits & found).sum() / found.sum().clamp(min=1)
 
 
-def gradient_norms(encoder: nn.Module, step: Step) -> dict[str, Tensor]:
+def gradient_norms(encoder: nn.Module, step: Step, processes: Processes = ALONE) -> dict[str, Tensor]:
     """Return the norm of each named loss's own gradient on the encoders (`total` aside).
 
     A loss that is summed over the batch outweighs one that is averaged, whatever their values; after clipping
@@ -120,6 +121,8 @@ def gradient_norms(encoder: nn.Module, step: Step) -> dict[str, Tensor]:
         if name == "total" or not loss.requires_grad:
             continue
         parts = torch.autograd.grad(loss, weights, retain_graph=True, allow_unused=True)
+        if processes.count > 1:
+            parts = tuple(None if part is None else processes.mean(part) for part in parts)
         squares = [part.square().sum() for part in parts if part is not None]
         norms[name] = torch.stack(squares).sum().sqrt()
     return norms

@@ -18,8 +18,11 @@ class Interrupts:
 
 
 @contextmanager
-def deferred_interrupts() -> Iterator[Interrupts]:
+def deferred_interrupts(launched: bool = False) -> Iterator[Interrupts]:
     """Note SIGINT and SIGTERM within the block and deliver the one that came at its end; a second one acts at once.
+
+    In processes that were `launched`, a second one is nothing new: ^C reaches them from the terminal and from the
+    launcher, which kills them after a while by itself.
 
     Delivered means: to whoever was asked before the block, so that SIGINT becomes a KeyboardInterrupt and SIGTERM ends
     the process. A signal that was ignored stays ignored. Outside the main thread, where Python takes no signals,
@@ -34,7 +37,8 @@ def deferred_interrupts() -> Iterator[Interrupts]:
 
     def note(number: int, frame: FrameType | None) -> None:
         interrupts.asked = signal.Signals(number)
-        restore()
+        if not launched:
+            restore()
 
     in_main_thread = threading.current_thread() is threading.main_thread()
     taken = [number for number in SIGNALS if in_main_thread and before[number] not in (signal.SIG_IGN, None)]

@@ -1,8 +1,10 @@
 """The loop: warm-up, division, the networks' steps, validation; killed at any moment, a run resumes bit-identically."""
 
 import logging
+import signal
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -26,8 +28,9 @@ from in2r.training.residency import settle_features
 from in2r.training.schedule import rate_factor
 from in2r.training.setup import Setup
 from in2r.training.state import RunState
-from in2r.training.step import Learner
+from in2r.training.step import Learner, averaged_over
 from in2r.training.tensorboard import TensorBoard
+from in2r.training.together import share_division, share_state
 from in2r.training.warmup import WarmupStore
 
 log = logging.getLogger(__name__)
@@ -65,7 +68,7 @@ class Trainer:
     """
 
     def __init__(self, folder: RunFolder, setup: Setup, display: Display) -> None:
-        self.folder, self.setup, self.display = folder, setup, display
+        self.folder, self.setup, self.display, self.processes = folder, setup, display, setup.processes
         self.config, self.device = setup.config, setup.device
         self.method = build_method(self.config.method, self.config.partition, self.config.loss)
         self.names = network_names(self.method)
@@ -105,6 +108,21 @@ class Trainer:
             KeyboardInterrupt: after ^C, with the iteration that was under way done and saved.
         """
         state = self.state
+        self.processes.together(self._start)
+        share_state(state, self.folder, len(self.data.image_of_pair), self.processes)
+        self.learner = replace(self.learner, averaged=averaged_over(self.processes, state.nets))
+        cuda = [self.device] if self.device.type == "cuda" else []
+        with deferred_interrupts(self.processes.count > 1) as interrupts, torch.random.fork_rng(devices=cuda):
+            while state.epoch < self.config.train.epochs and interrupts.asked is None:
+                self._run_epoch(interrupts)
+            if interrupts.asked is not None:
+                log.warning("interrupted by %s; step %d is done and saved", interrupts.asked.name, state.step)
+
+    def _start(self) -> None:
+        """Bring the record to the present position, and take over a warm-up: the first process alone does."""
+        if not self.processes.first:
+            return
+        state = self.state
         self.folder.cut_records(state.lines)
         if self.config.record.tensorboard:
             self._tensorboard = TensorBoard(self.folder.path / "tensorboard", state.epoch)
@@ -112,12 +130,6 @@ class Trainer:
             self._write_record(record)
         if state.epoch and not checkpoints(self.folder.checkpoints):
             self.save()
-        cuda = [self.device] if self.device.type == "cuda" else []
-        with deferred_interrupts() as interrupts, torch.random.fork_rng(devices=cuda):
-            while state.epoch < self.config.train.epochs and interrupts.asked is None:
-                self._run_epoch(interrupts)
-            if interrupts.asked is not None:
-                log.warning("interrupted by %s; step %d is done and saved", interrupts.asked.name, state.step)
 
     def _run_epoch(self, interrupts: Interrupts) -> None:
         """Divide the pairs, make the steps, validate."""
@@ -135,6 +147,7 @@ class Trainer:
             state.position += 1
             state.step += 1
             self.display.step()
+            self._hear(interrupts)
             due = state.step % self.config.checkpoint.every_steps == 0 and state.position < len(sequence)
             if due or interrupts.asked is not None:
                 self.save()
@@ -142,6 +155,11 @@ class Trainer:
                 return
         self._check_finite()
         self._finish_epoch(orders, started)
+
+    def _hear(self, interrupts: Interrupts) -> None:
+        """Let an interrupt of one process be one of all: they stop after the same step."""
+        [number] = self.processes.largest(interrupts.asked or 0)
+        interrupts.asked = signal.Signals(number) if number else None
 
     @property
     def rounds(self) -> tuple[int, ...]:
@@ -194,6 +212,7 @@ class Trainer:
                     net.keep_before()
                 if state.epoch == rounds[0] and self.method.fresh_weights:
                     renew(state, self.setup, self.method, self._word_vectors)
+            share_division(state, self.processes)
             self.divider.record(state.divisions, state.means)
             state.divided = True
         self.method.begin_epoch(state.nets, self.data, self._now())
@@ -284,7 +303,7 @@ class Trainer:
         state = self.state
         backbones = {name: net.backbone for name, net in state.nets.items()}
         try:
-            rows, health = evaluate_split(backbones, self.dev, self.dev_texts, self.device)
+            rows, health = evaluate_split(backbones, self.dev, self.dev_texts, self.device, processes=self.processes)
         except InputError as error:
             raise self._stopped(f"validation: {error}") from None
         record: dict[str, Any] = {
@@ -306,18 +325,19 @@ class Trainer:
         record["seconds"] = round(time.monotonic() - started, 2)
         if rows["ensemble"]["rsum"] > state.best["rsum"]:
             state.best = {"rsum": rows["ensemble"]["rsum"], "epoch": state.epoch + 1}
-            tensors = {
-                f"{name}.{key}": value for name in self.names for key, value in backbones[name].state_dict().items()
-            }
-            networks = list(self.names)
-            about = {**state.best, "dev": rows, "networks": networks, **belonging(self.folder)}
-            save_tensors(self.folder.best_file, tensors, about)
+            self._save_best(rows)
         # after the best weights: whoever reads the last record finds the selection made
         self._write_record(record)
         state.end_epoch()
         self.save()
-        self.warmups.offer(state)
+        if self.processes.first:
+            self.warmups.offer(state)
         self.display.record(record)
+
+    def _save_best(self, rows: Mapping[str, Mapping[str, float]]) -> None:
+        if self.processes.first:
+            about = {**self.state.best, "dev": rows, "networks": list(self.names), **belonging(self.folder)}
+            save_tensors(self.folder.best_file, self.state.backbone_tensors(), about)
 
     def _figures_of_method(self, figures: Mapping[str, Any], record: Mapping[str, Any]) -> dict[str, Any]:
         """Return what a method has to say of an epoch; refuse what would break the record."""
@@ -329,6 +349,8 @@ class Trainer:
         return dict(figures)
 
     def _write_record(self, record: dict[str, Any]) -> None:
+        if not self.processes.first:
+            return
         self.folder.append(record)
         if self._tensorboard is not None:
             self._tensorboard.write(record)
@@ -336,11 +358,13 @@ class Trainer:
     def save(self) -> None:
         """Write a checkpoint of the present position."""
         self._check_finite()
+        if not self.processes.first:
+            return
         tensors, meta = self.state.pack(self.folder)
         save_checkpoint(self.folder.checkpoints, self.state.step, tensors, meta, self.config.checkpoint.keep)
 
     def resume(self) -> bool:
-        """Return to the newest checkpoint; False if there is none yet."""
+        """Return to the newest checkpoint; False if there is none yet. With several processes, the first one does."""
         found = load_newest(self.folder.checkpoints)
         if found is None:
             return False

@@ -46,7 +46,7 @@ def build_networks(
     with _own_draws(setup.device):
         for name in network_names(method):
             backbone = _backbone(setup, vectors, _weights_of(name, train))
-            net = Net(backbone, method.own(setup.config.model.dim, pairs, size))
+            net = Net(backbone, method.own(setup.config.model.dim, pairs, size), setup.processes)
             nets[name] = net.to(setup.device).train()
     return nets, {name: make_optimizers(net, method.optimizers(), train) for name, net in nets.items()}
 

@@ -14,6 +14,7 @@ from in2r.methods import Batch, Net
 from in2r.methods.network import distinct
 from in2r.models.base import Items
 from in2r.models.encode import encode_images, encode_texts
+from in2r.processes import ALONE, Processes
 from in2r.transfer import send
 
 
@@ -36,6 +37,8 @@ class TrainingData:
     """a batch holds each of its images once"""
     region_drop_exact: bool = False
     """exactly that share of an image's regions is left out"""
+    processes: Processes = ALONE
+    """the processes that train together: of a batch each gathers its share of the images"""
     _tfidf: dict[int, Tensor] = field(default_factory=dict, compare=False, repr=False)
     """of captions that are words: what `text_vectors` made, by its argument; seconds of work"""
 
@@ -62,15 +65,23 @@ class TrainingData:
         if self.by_image:
             gathered, owner, first = distinct(groups)
             owner, first = send(owner, self.device), send(first, self.device)
-        images, image_mask = self.images.gather(gathered, self.device)
-        if generator is not None and self.region_drop > 0 and images.shape[1] > 1:
-            image_mask = drop_regions(
-                image_mask, (images.shape[0], images.shape[1]), generator, self.region_drop, self.region_drop_exact
-            )
+        shared_out = self.processes.share(len(gathered))
+        own = self.processes.rows(len(gathered)) if shared_out else slice(None)
+        images, image_mask = self._images(gathered, own, generator)
         texts, text_mask = self._texts(pairs, generator)
         rows = {name: values[pairs] for name, values in (columns or {}).items()}
         sent = send(pairs, self.device), send(groups, self.device)
-        return Batch(*sent, images, image_mask, texts, text_mask, rows, owner=owner, first=first)
+        return Batch(*sent, images, image_mask, texts, text_mask, rows, owner=owner, first=first, shared_out=shared_out)
+
+    def _images(self, images: Tensor, own: slice, generator: torch.Generator | None) -> tuple[Tensor, Tensor | None]:
+        """Gather the `own` rows of a batch's images; regions are left out by one draw for all of them."""
+        values, mask = self.images.gather(images[own], self.device)
+        if generator is not None and self.region_drop > 0 and self.images.regions > 1:
+            shape = len(images), self.images.regions
+            mask = drop_regions(self.images.mask(images), shape, generator, self.region_drop, self.region_drop_exact)[
+                own
+            ]
+        return values, mask
 
     def _texts(self, pairs: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor | None]:
         if not isinstance(self.texts, PackedTokens):
@@ -83,8 +94,8 @@ class TrainingData:
     def encode(self, net: Net, pairs: Tensor) -> tuple[Items, Items]:
         """Return images and texts of pairs (k,) int64, encoded in eval mode without gradient; each image once."""
         own, place = torch.unique(self.image_of_pair[pairs], return_inverse=True)
-        images = encode_images(net.backbone, self.images, self.device, own)[place.to(self.device)]
-        texts = encode_texts(net.backbone, self.texts, self.device, pairs)
+        images = encode_images(net.backbone, self.images, self.device, own, self.processes)[place.to(self.device)]
+        texts = encode_texts(net.backbone, self.texts, self.device, pairs, self.processes)
         with torch.no_grad():
             net.count_encoded(len(own) + len(pairs))
         return images, texts
@@ -118,8 +129,8 @@ class TrainingData:
             before: by what it was when the present round began.
         """
         backbone = net.before if before and net.before is not None else net.backbone
-        images = encode_images(backbone, self.images, self.device)
-        texts = encode_texts(backbone, self.texts, self.device)
+        images = encode_images(backbone, self.images, self.device, processes=self.processes)
+        texts = encode_texts(backbone, self.texts, self.device, processes=self.processes)
         if not before:  # else it was counted when the round began
             with torch.no_grad():
                 net.count_encoded(len(images) + len(texts))

@@ -10,12 +10,13 @@ from typing import Any
 
 import torch
 
+from in2r.data.text.vocabulary import PackedTokens
 from in2r.files import shortage
 from in2r.methods import warmup_of
 from in2r.metrics import chance_recalls
 from in2r.tensors import tensor_bytes
 from in2r.training.loop import Trainer
-from in2r.training.residency import Residency, working_bytes
+from in2r.training.residency import VIEWS, Residency, working_bytes
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +44,12 @@ class Plan:
     """weights, gradients, optimisers and memories of all networks"""
     step_bytes: int
     """what else a training step needs for a while, estimated"""
+    processes: int
+    """that share out each batch; `memory_bytes` and `step_bytes` are those of one"""
+    batch_rows: int
+    """images of a batch of which a process encodes its share"""
+    sent_bytes: int
+    """what a process sends in a step, estimated"""
     computes: str
     """device and precision of the encoders' products"""
     features: Residency
@@ -81,12 +88,32 @@ def make_plan(trainer: Trainer) -> Plan:
         fresh_weights=trainer.method.fresh_weights,
         steps_per_epoch=math.ceil(units / config.train.batch_size) * len(nets),
         memory_bytes=held + 3 * weights,
-        step_bytes=working_bytes(config, trainer.data, weight_bytes=0),
+        step_bytes=working_bytes(config, trainer.data, weight_bytes=0) // trainer.processes.count,
+        processes=trainer.processes.count,
+        batch_rows=config.train.batch_size,
+        sent_bytes=_sent(trainer, weights // len(nets)),
         computes=f"{trainer.device}, {trainer.state.computed_on()['precision'].replace('bfloat16', 'bf16')}",
         features=trainer.residency,
         disk_bytes=checkpoint * (config.checkpoint.keep + 1) + 2 * weights,
         free_disk_bytes=shutil.disk_usage(trainer.folder.path).free,
     )
+
+
+def _sent(trainer: Trainer, weight_bytes: int) -> int:
+    """Estimate what a process sends in a step: the gradient by a ring, and its share of what is encoded to all others.
+
+    Of backbones that compare regions with words, these and their gradients go to all, too.
+    """
+    config, data, count = trainer.config, trainer.data, trainer.processes.count
+    if count == 1:
+        return 0
+    captions = config.train.captions_per_image if config.train.batch_of == "images" else 1
+    images, texts = 1.0, float(captions)
+    if trainer.state.nets["A"].backbone.interacts:
+        words = len(data.texts.ids) / len(data.texts) if isinstance(data.texts, PackedTokens) else 1
+        images, texts = 3.0 * (1 + data.images.regions), 3.0 * captions * (1 + words)
+    items = VIEWS * config.train.batch_size * (images + texts) * 4 * config.model.dim
+    return int(2 * weight_bytes * (count - 1) / count + items * (count - 1) / count)
 
 
 def warn_of_full_disk(plan: Plan, folder: Path) -> None:

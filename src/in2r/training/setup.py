@@ -14,6 +14,7 @@ from in2r.data.sources import open_configured
 from in2r.data.text.vocabulary import PackedTokens, Vocabulary
 from in2r.errors import InputError
 from in2r.models.build import Inputs, text_kind
+from in2r.processes import ALONE, Processes
 from in2r.runs.settings import RunConfig
 from in2r.training.pairs import TrainingData
 
@@ -33,6 +34,8 @@ class Setup:
     device: torch.device
     changes: tuple[str, ...] = ()
     """what has changed since the start of the run, and is used by force"""
+    processes: Processes = ALONE
+    """those that train the run together"""
 
     def texts(self, split: PairSet) -> Features | PackedTokens:
         """Return a split's captions as the text encoder takes them; warn where many words are unknown."""
@@ -80,6 +83,7 @@ class Setup:
             mask_id=0 if self.vocabulary is None else self.vocabulary.mask_id,
             by_image=self.config.train.batch_of == "images",
             region_drop_exact=self.config.train.region_drop_by == "image",
+            processes=self.processes,
         )
 
     def noise_record(self) -> dict[str, Any] | None:

@@ -63,7 +63,8 @@ class RunState:
 
     def computed_on(self) -> dict[str, Any]:
         """Return what decides the roundings, beside the versions."""
-        return computed_on(self.device, self.nets["A"].backbone.precision)
+        net = self.nets["A"]
+        return computed_on(self.device, net.backbone.precision) | {"processes": net.processes.count}
 
     def cost(self) -> dict[str, dict[str, int]]:
         """Return what this epoch has cost so far, by network."""
@@ -140,10 +141,14 @@ class RunState:
             InputError: it is of another run, or its weights or pairs do not fit.
         """
         require_own(folder, path, meta)
+        self.take(path, tensors, meta, pairs)
+
+    def take(self, path: Path, tensors: Mapping[str, Tensor], meta: Mapping[str, Any], pairs: int) -> None:
+        """Take over what `pack` made in the same run; arguments and errors as of `unpack`."""
         try:
             self.load_networks(tensors)
         except RuntimeError:
-            raise InputError(f"{path}: other weights than {folder.config_file} asks for") from None
+            raise InputError(f"{path}: other weights than the settings of the run ask for") from None
         for name, plain in meta["divisions"].items():
             columns = under(f"division.{name}.column.", tensors)
             sets = tensors[f"division.{name}.sets"]
@@ -175,7 +180,7 @@ class RunState:
 
     def warn_of_another_machine(self, path: Path, meta: Mapping[str, Any]) -> None:
         """Say which roundings of the next steps differ from those before the checkpoint."""
-        now, before = versions() | self.computed_on(), meta["versions"] | meta["computed_on"]
+        now, before = versions() | self.computed_on(), {"processes": 1} | meta["versions"] | meta["computed_on"]
         changed = [f"{key} ({before.get(key)}, now {value})" for key, value in now.items() if before.get(key) != value]
         if changed:
             log.warning(

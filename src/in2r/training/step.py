@@ -1,13 +1,15 @@
 """One iteration of one network: batches, losses, optimiser steps, what is kept."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from in2r.errors import MethodError
 from in2r.methods import Batch, Division, Method, Net, Now, Step, warmup_of
+from in2r.processes import Processes
 from in2r.runs.settings import RunConfig
 from in2r.seeds import derive, torch_generator
 from in2r.training.health import Means, Truth, gradient_norms, record_step
@@ -26,6 +28,8 @@ class Learner:
         config: the run's settings.
         columns: name → (N, ...), the method's fixed columns.
         truth: of injected noise, for the record and for `noise.hide_original`; None where none was injected.
+        averaged: network → what a loss is passed through, so that its backward pass takes the mean of the gradients of
+            all processes; empty where there is one.
     """
 
     method: Method
@@ -33,6 +37,7 @@ class Learner:
     config: RunConfig
     columns: Mapping[str, Tensor]
     truth: Truth | None
+    averaged: Mapping[str, nn.Module] = field(default_factory=dict)
 
     def iterate(
         self,
@@ -65,9 +70,10 @@ class Learner:
         for found in self._steps(net, peer, batches, division, now):
             step = require_step(found, optimizers, self.method.config.name)
             if where[2] == 0 and step.of == "net":  # once an epoch: the size of a loss does not show its influence
-                for loss, part in gradient_norms(net.backbone, step).items():
+                for loss, part in gradient_norms(net.backbone, step, net.processes).items():
                     means.add(f"gradient_norm_{loss}_{where[0]}", part)
-            norm = descend(net, optimizers[step.of], step, self.config.train.gradient_clip)
+            clip = self.config.train.gradient_clip
+            norm = descend(net, optimizers[step.of], step, clip, self.averaged.get(where[0]))
             if norm is not None:
                 means.add(f"gradient_norm_{where[0]}", norm)
             record_step(means, where[0], step, self.truth)
@@ -119,14 +125,48 @@ class Batches(Mapping[str, Batch]):
         return batch
 
 
-def descend(net: Net, optimizer: torch.optim.Optimizer, step: Step, clip: float) -> Tensor | None:
+class _Loss(nn.Module):
+    """Hands a loss on; around it, DistributedDataParallel finds the weights that it depends on."""
+
+    def __init__(self, net: Net) -> None:
+        super().__init__()
+        # the weights alone: buffers, such as memories, would be sent in each step
+        self.weights = nn.ParameterList([weight for weight in net.parameters() if weight.requires_grad])
+        self.unused = nn.Parameter(torch.zeros(()))  # where every weight is used, it would warn that it looked in vain
+
+    def forward(self, loss: Tensor) -> Tensor:
+        """Return the loss."""
+        return loss
+
+
+def averaged_over(processes: Processes, nets: Mapping[str, Net]) -> dict[str, nn.Module]:
+    """Return `Learner.averaged`; the networks then start with the first process's weights on all of them.
+
+    A step may depend on some of the weights only, such as a method's own network.
+    """
+    if processes.count == 1:
+        return {}
+    return {name: DistributedDataParallel(_Loss(net), find_unused_parameters=True) for name, net in nets.items()}
+
+
+def descend(
+    net: Net, optimizer: torch.optim.Optimizer, step: Step, clip: float, averaged: nn.Module | None = None
+) -> Tensor | None:
     """Take one step down the total loss.
+
+    Args:
+        net: the network.
+        optimizer: takes it.
+        step: the losses.
+        clip: the largest norm of the gradient.
+        averaged: of `Learner.averaged`; None = the gradient is this process's.
 
     Returns:
         The gradient's norm before clipping; None of an optimiser of the method's own, whose gradient is not clipped.
     """
     optimizer.zero_grad(set_to_none=True)
-    step.losses["total"].backward()  # type: ignore[no-untyped-call]
+    total = step.losses["total"]
+    (total if averaged is None else averaged(total)).backward()
     norm = None
     if step.of == "net":
         norm = torch.nn.utils.clip_grad_norm_([p for group in optimizer.param_groups for p in group["params"]], clip)

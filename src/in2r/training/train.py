@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,11 +21,13 @@ from in2r.errors import InputError, command_line
 from in2r.files import write_text
 from in2r.methods import Method, warmup_of
 from in2r.methods.registry import absolute_name, method_file
+from in2r.processes import Processes
 from in2r.runs.folder import RunFolder
 from in2r.runs.identity import changed_settings, mark, require_own, versions
 from in2r.runs.info import FORMAT
 from in2r.runs.settings import RunConfig, paths
 from in2r.tensors import load_tensors
+from in2r.training.launch import joined
 from in2r.training.loop import Display, Trainer
 from in2r.training.plan import Plan, make_plan, warn_of_full_disk
 from in2r.training.setup import Setup, open_setup
@@ -66,29 +69,60 @@ def start_run(
         InputError: the folder holds a run, its path cannot be one, or the data cannot be used.
     """
     folder = RunFolder(path)
-    refuse_existing(folder)
     hold_freed_memory()
-    setup = open_setup(absolute_paths(config), resolve_device(config.train.device))
-    with folder.locked(), use_threads(config.train.threads):
-        refuse_existing(folder)  # another process may have started one since
-        if setup.vocabulary is not None:
-            setup.vocabulary.save(folder.vocabulary_file)
-        if setup.noise is not None:  # the run must outlive the file that it was given
-            save_index(folder.noise_file, setup.noise)
-        if config.data.leave_out is not None:
-            write_text(folder.left_out_file, read_text(Path(config.data.leave_out)))
-        trainer = Trainer(folder, setup, display or Silent())
-        plan = make_plan(trainer)
-        folder.write_info(_describe(setup, trainer, plan))
-        folder.write_config(setup.config)  # last: with this file the folder holds a run
-        if on_plan is not None:
-            on_plan(plan)
-        warn_of_full_disk(plan, folder.path)
-        why = ends_within_warmup(trainer.method, config.train.epochs)
-        if why:
-            log.warning("no main phase: %s", why)
-        trainer.run()
+    with joined() as processes, ExitStack() as held:
+
+        def prepare() -> Trainer:
+            if processes.first:
+                refuse_existing(folder)
+            device = resolve_device(config.train.device, processes.local)
+            setup = replace(open_setup(absolute_paths(config), device), processes=processes)
+            held.enter_context(use_threads(config.train.threads))
+            if not processes.first:
+                return Trainer(folder, setup, Silent())
+            held.enter_context(folder.locked())
+            return _first_start(folder, setup, display or Silent(), on_plan)
+
+        processes.together(prepare).run()
     return folder
+
+
+def plan_run(config: RunConfig, path: str | Path, processes: int = 1) -> Plan:
+    """Say what a run would need, without starting it.
+
+    Args:
+        config: the resolved settings.
+        path: a folder on the disk where the run would lie.
+        processes: how many would train it.
+
+    Raises:
+        InputError: as `start_run`, but for the run folder.
+    """
+    setup = open_setup(absolute_paths(config), resolve_device(config.train.device))
+    return make_plan(Trainer(RunFolder(path), replace(setup, processes=Processes(count=processes)), Silent()))
+
+
+def _first_start(folder: RunFolder, setup: Setup, display: Display, on_plan: Callable[[Plan], None] | None) -> Trainer:
+    """Make a locked folder a run, and say what is known of it before the first step."""
+    config = setup.config
+    refuse_existing(folder)  # another process may have started one since
+    if setup.vocabulary is not None:
+        setup.vocabulary.save(folder.vocabulary_file)
+    if setup.noise is not None:  # the run must outlive the file that it was given
+        save_index(folder.noise_file, setup.noise)
+    if config.data.leave_out is not None:
+        write_text(folder.left_out_file, read_text(Path(config.data.leave_out)))
+    trainer = Trainer(folder, setup, display)
+    plan = make_plan(trainer)
+    folder.write_info(_describe(setup, trainer, plan))
+    folder.write_config(config)  # last: with this file the folder holds a run
+    if on_plan is not None:
+        on_plan(plan)
+    warn_of_full_disk(plan, folder.path)
+    why = ends_within_warmup(trainer.method, config.train.epochs)
+    if why:
+        log.warning("no main phase: %s", why)
+    return trainer
 
 
 def _describe(setup: Setup, trainer: Trainer, plan: Plan) -> dict[str, Any]:
@@ -105,6 +139,7 @@ def _describe(setup: Setup, trainer: Trainer, plan: Plan) -> dict[str, Any]:
         "method": trainer.method.label,
         "method_file": method_file(config.method.name),
         "networks": list(trainer.names),
+        "processes": setup.processes.count,
         "data": {
             "path": str(setup.source.path),
             "fingerprint": setup.source.fingerprint(),
@@ -145,16 +180,29 @@ def resume_run(path: str | Path, display: Display | None = None, *, force: bool 
     if folder.info().get("imported"):
         raise InputError(f"{folder.path}: an imported checkpoint (`in2r import`), which cannot be trained on")
     hold_freed_memory()
-    with folder.locked(), use_threads(folder.config().train.threads):
-        setup = reopen(folder, force=force)
-        trainer = Trainer(folder, setup, display or Silent())
-        restored = trainer.resume()
-        _require_whole(folder, trainer, restored)
-        changes = [*setup.changes, *([] if restored else _other_words(folder, trainer, force))]
-        if changes and trainer.state.epoch < trainer.config.train.epochs:
-            _note_changes(folder, changes)
-        trainer.run()
+    with joined() as processes, ExitStack() as held:
+
+        def prepare() -> Trainer:
+            if processes.first:
+                held.enter_context(folder.locked())
+            held.enter_context(use_threads(folder.config().train.threads))
+            setup = replace(reopen(folder, force=force, local=processes.local), processes=processes)
+            trainer = Trainer(folder, setup, display or Silent() if processes.first else Silent())
+            if processes.first:
+                _continue(folder, trainer, force)
+            return trainer
+
+        processes.together(prepare).run()
     return folder
+
+
+def _continue(folder: RunFolder, trainer: Trainer, force: bool) -> None:
+    """Return to the newest checkpoint; note what has changed since the start."""
+    restored = trainer.resume()
+    _require_whole(folder, trainer, restored)
+    changes = [*trainer.setup.changes, *([] if restored else _other_words(folder, trainer, force))]
+    if changes and trainer.state.epoch < trainer.config.train.epochs:
+        _note_changes(folder, changes)
 
 
 def _require_whole(folder: RunFolder, trainer: Trainer, restored: bool) -> None:
@@ -177,13 +225,14 @@ def _require_whole(folder: RunFolder, trainer: Trainer, restored: bool) -> None:
     require_own(folder, folder.best_file, meta)
 
 
-def reopen(folder: RunFolder, *, device: str | None = None, force: bool = False) -> Setup:
+def reopen(folder: RunFolder, *, device: str | None = None, force: bool = False, local: int = 0) -> Setup:
     """Open the data of a run again and check that they are the same.
 
     Args:
         folder: the run.
         device: another device than the run's setting.
         force: only warn where settings, data or noise differ.
+        local: the number of this process on this machine, where several train together.
 
     Raises:
         InputError: settings, features, captions, noise index or the method's own file differ from those at the
@@ -194,7 +243,9 @@ def reopen(folder: RunFolder, *, device: str | None = None, force: bool = False)
         config = with_values(config, {"data.leave_out": str(folder.left_out_file)})
     vocabulary = None if info["vocabulary"] is None else _own_vocabulary(folder, info["vocabulary"])
     noise_file = None if info["noise"] is None else _own_noise(folder, info["noise"])
-    setup = open_setup(config, resolve_device(device or config.train.device), vocabulary, noise_file, first=False)
+    setup = open_setup(
+        config, resolve_device(device or config.train.device, local), vocabulary, noise_file, first=False
+    )
     faults = [f"setting {name}" for name in changed_settings(info["settings"], config)]
     changed = changed_splits(info["data"]["fingerprint"], setup.source.fingerprint())
     if changed:

@@ -1,0 +1,205 @@
+"""Several processes that train one run do what one process does, and end together."""
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+import launched
+from in2r.errors import InputError
+from in2r.processes import Processes
+from in2r.runs.checkpoints import checkpoints
+from in2r.runs.folder import RunFolder
+from in2r.runs.settings import RunConfig
+from in2r.tensors import load_tensors
+from in2r.testing import Case
+from in2r.training import launch
+from tiny_engine import assert_same
+
+EVERYWHERE = [
+    "in2r on gpo",
+    "ncr on gpo",
+    "l2rm on gpo",
+    "corroborate on gpo",
+    "in2r on sgr",
+    "ncr on sgr",
+    "l2rm on sgr",
+]
+"""memories; soft labels; an optimiser of its own; ours"""
+ONCE = ["in2r on saf", "gsc on sgr", "in2r+recipe/softmax on gpo", "in2r on gpo, centred", "in2r on gpo, small batches"]
+"""a norm of similarities; relations inside a side; batches of images; a running mean; batches below the processes"""
+MORE = {"centred": ["model.center=true"], "small batches": ["train.batch_size=2", "train.epochs=2"]}
+
+
+def config(folder: Path, name: str, dropout: bool = False) -> RunConfig:
+    """Return the settings of "METHOD on BACKBONE, MORE"."""
+    case, _, more = name.partition(", ")
+    method, backbone = case.split(" on ")
+    overrides = ["train.epochs=2", *MORE.get(more, [])]
+    if not dropout:  # each process draws for its own rows
+        overrides += ["model.image_dropout=0", "model.text_dropout=0", "model.attention_dropout=0"]
+        overrides += ["method.refiner_dropout=0"] * method.startswith("in2r")
+    return Case(method, backbone, folder).config(*overrides)
+
+
+def learnt(path: Path) -> dict[str, Tensor]:
+    """Return what a run has learnt; GSC's consistencies aside: they divide by how much relations differ."""
+    tensors, _ = load_tensors(checkpoints(path / "checkpoints")[-1])
+    return {name: value for name, value in tensors.items() if name.startswith("net.") and "intra" not in name}
+
+
+def losses(path: Path) -> dict[str, float]:
+    """Return the means of all losses of all epochs, and the sizes of their gradients."""
+    return {
+        f"{record['epoch']} {name}": value
+        for record in RunFolder(path).records()
+        for name, value in record.items()
+        if name.startswith(("loss_", "gradient_norm_"))
+    }
+
+
+@pytest.fixture(scope="module")
+def alone(children: Any, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Return a function that trains runs in one process, each once, and returns where they are."""
+    folder, made = tmp_path_factory.mktemp("alone"), set()
+
+    def train(names: list[str], optimizer: Callable[..., Any]) -> Path:
+        missing = {name: config(folder, name) for name in names if (name, optimizer.__name__) not in made}
+        made.update((name, optimizer.__name__) for name in missing)
+        where = folder / optimizer.__name__
+        assert launched.launched(children, 1, launched.train_all, where, missing, optimizer) == [0]
+        return where
+
+    return train
+
+
+@pytest.mark.parametrize(
+    ("count", "optimizer", "names"),
+    [
+        (2, launched.by_sgd, EVERYWHERE),
+        (3, launched.by_sgd, ["in2r on gpo", "ncr on sgr", *ONCE]),
+        (2, launched.by_adam, ["l2rm on gpo", "in2r on sgr"]),
+        (3, launched.by_adam, EVERYWHERE),
+    ],
+)
+def test_processes_have_the_losses_gradients_and_weights_of_one(
+    count: int,
+    optimizer: Callable[..., Any],
+    names: list[str],
+    children: Any,
+    alone: Callable[..., Path],
+    tmp_path: Path,
+) -> None:
+    close = 3e-5 if optimizer is launched.by_sgd else 1e-3  # Adam divides rounding by small gradients
+    one = alone(names, optimizer)
+    configs = {name: config(one.parent, name) for name in names}
+    assert launched.launched(children, count, launched.train_all, tmp_path, configs, optimizer) == [0] * count
+    for name in names:
+        wanted, found = learnt(one / name), learnt(tmp_path / name)
+        assert wanted.keys() == found.keys()
+        for key, value in wanted.items():
+            assert torch.allclose(found[key].double(), value.double(), rtol=close, atol=close), f"{name}: {key}"
+        assert losses(tmp_path / name) == pytest.approx(losses(one / name), rel=10 * close, abs=close), name
+        costs = [[record["cost"] for record in RunFolder(path / name).records()] for path in (one, tmp_path)]
+        assert costs[0] == costs[1]
+
+
+@given(st.integers(1, 50), st.integers(1, 9))
+def test_rows_are_shared_out_evenly_and_each_once(total: int, count: int) -> None:
+    shares = [range(total)[Processes(number, count).rows(total)] for number in range(count)]
+    assert [row for share in shares for row in share] == list(range(total))
+    assert max(map(len, shares)) - min(map(len, shares)) <= 1
+    assert Processes(0, count).share(total) == (count > 1 and min(map(len, shares)) > 0)
+
+
+# --- the end of one is the end of all
+
+
+@pytest.fixture(scope="module")
+def whole(children: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a run that two processes trained to the end, with dropout."""
+    path = tmp_path_factory.mktemp("whole") / "run"
+    launched_config = config(path.parent, "in2r on gpo", dropout=True)
+    assert launched.launched(children, 2, launched.train, path, launched_config) == [0, 0]
+    return path
+
+
+@pytest.mark.parametrize(
+    ("who", "point", "count"),
+    [(0, "step", 15), (1, "step", 15), (1, "partition", 1), (0, "append", 1), (0, "checkpoint", 3), (1, "step", 2)],
+)
+def test_a_run_of_which_a_process_was_killed_is_resumed_bit_identically(
+    who: int, point: str, count: int, children: Any, whole: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "run"
+    ended = launched.launched(
+        children, 2, launched.train_and_die, path, config(whole.parent, "in2r on gpo", dropout=True), who, point, count
+    )
+    assert ended[who] == -signal.SIGKILL
+    assert ended[1 - who] == (2 if who else 1)
+    assert launched.said(path).keys() == ({0} if who else set())
+    if who:
+        assert "one of 2 processes has ended" in launched.said(path)[0]
+    assert launched.launched(children, 2, launched.resume, path) == [0, 0]
+    assert_same(whole, path)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_run_is_resumed_by_another_number_of_processes(
+    count: int, children: Any, tmp_path: Path, alone: Callable[..., Path]
+) -> None:
+    name, path = "in2r on gpo", tmp_path / "run"
+    one = alone([name], launched.by_adam) / name
+    launched.launched(children, 2, launched.train_and_die, path, config(one.parent.parent, name), 1, "step", 15)
+    assert launched.launched(children, count, launched.resume, path) == [0] * count
+    records, wanted = RunFolder(path).records(), RunFolder(one).records()
+    assert [record["epoch"] for record in records] == [record["epoch"] for record in wanted]
+    assert records[0]["loss_total_A"] == pytest.approx(wanted[0]["loss_total_A"], rel=1e-2)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 1), (signal.SIGTERM, -signal.SIGTERM)])
+def test_a_signal_to_one_process_stops_all_after_the_same_step(
+    number: signal.Signals, code: int, children: Any, whole: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "run"
+    ended = launched.launched(
+        children, 2, launched.train_and_signal, path, config(whole.parent, "in2r on gpo", dropout=True), number
+    )
+    assert ended == [code, 130 if number == signal.SIGINT else code]
+    assert load_tensors(checkpoints(path / "checkpoints")[-1])[1]["step"] == 3
+    assert launched.launched(children, 2, launched.resume, path) == [0, 0]
+    assert_same(whole, path)
+
+
+def test_a_mistake_is_said_once(children: Any, tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    for target in (launched.fail, launched.fail_later):
+        assert launched.launched(children, 2, target, path, {0: "no such file", 1: "no such file"}) == [2, 2]
+        assert launched.said(path) == {0: "no such file"}
+
+
+def test_a_mistake_of_one_process_names_it(children: Any, tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    assert launched.launched(children, 2, launched.fail, path, {1: "no such file"}) == [2, 2]
+    assert launched.said(path) == {0: "process 1: no such file"}
+
+
+def test_a_mistake_of_one_process_in_a_step_ends_all(children: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    path = tmp_path / "run"
+    assert launched.launched(children, 2, launched.fail_later, path, {1: "file cut short"}) == [2, 2]
+    assert launched.said(path)[1] == "process 1: file cut short"
+    assert "one of 2 processes has ended" in launched.said(path)[0]
+
+
+def test_no_launcher_means_one_process_and_odd_values_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert launch.process_count() == 1
+    assert launch.is_first_process()
+    monkeypatch.setenv("WORLD_SIZE", "two")
+    with pytest.raises(InputError, match="WORLD_SIZE=two; expected a number"):
+        launch.process_count()
