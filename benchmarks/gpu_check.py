@@ -1,26 +1,34 @@
-"""What `gpu_check.sh` runs on a machine with a card: correctness, a short training, speed, memory.
+"""What `gpu_check.sh` runs on a machine with a card: correctness, a short training, all methods, processes, speed.
 
 Prints a report. A part that fails is named with its error, the others run all the same; then the exit code is 1.
 """
 
 import argparse
+import subprocess
 import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 import torch
+import yaml
 from run import GROUPS, HEAD, SGR_IMAGES, device, line, machine, rows
 from toolkit import NO_DRAWS, Toolkit, scores
 from workload import CAPTIONS, SIZES, THINGS, Size, embeddings, make_data
 
+from in2r.config import to_dict
 from in2r.data.noise import draw_noise, save_index
+from in2r.errors import InputError
+from in2r.methods import METHODS
 from in2r.results import evaluate_run
+from in2r.runs.folder import RunFolder
 from in2r.runs.settings import load_config
+from in2r.testing import BACKBONES, Case
 from in2r.training.train import start_run
 
 CPU = torch.device("cpu")
@@ -30,6 +38,9 @@ ALLOWED = {"float32": (1e-4, 1e-2), "bf16": (1e-2, 0.3)}
 """largest relative difference of a loss, and of the gradient (norm of the difference over the norm). Where two
 negatives or two neighbours are as near as rounding, a sample's gradient takes another direction. A CPU's bf16 differs
 by 5e-4 and 5e-2 at the paper's size."""
+
+SAME_EPOCH = 1e-3
+"""largest relative difference of a loss's mean over a tiny epoch, whose steps add up what rounding does"""
 
 
 def step(size: Size, folder: Path, card: torch.device) -> Iterator[str]:
@@ -78,6 +89,56 @@ def training(size: Size, folder: Path, card: torch.device) -> Iterator[str]:
         require(rsum > 2 * chance, "expected at least twice the rSum of a random order")
 
 
+def methods(size: Size, folder: Path, card: torch.device) -> Iterator[str]:
+    """Every method on every backbone (on a CPU one on two): tiny runs without dropout, losses beside the CPU's."""
+    backbones, chosen = (BACKBONES, [*METHODS]) if card.type == "cuda" else (("gpo", "sgr"), ["in2r"])
+    worst = dict.fromkeys(backbones, (0.0, ""))
+    for backbone, method in product(backbones, chosen):
+        case = Case(method, backbone, folder)
+        try:
+            case.config()
+        except InputError as refused:
+            yield f"{method} on {backbone} is refused: {refused}"
+            continue
+        one, other = first_losses(case, "cpu", "beside"), first_losses(case, str(card), "card")
+        off = max(abs(other[name] - value) / max(1e-6, abs(value)) for name, value in one.items())
+        worst[backbone] = max(worst[backbone], (off, method))
+    for backbone, (off, method) in worst.items():
+        yield f"{backbone}: losses differ by at most {off:.1e} ({method})"
+    require(max(worst.values())[0] < SAME_EPOCH, f"allowed is {SAME_EPOCH:g}")
+
+
+def first_losses(case: Case, where: str, name: str) -> dict[str, float]:
+    """Train a case in a folder of this name; return the losses of its first epoch, and see that all are finite."""
+    without = ["model.image_dropout=0", "model.text_dropout=0", "model.attention_dropout=0"]
+    config = case.config(f"train.device={where}", "train.precision=float32", *without)
+    with exact_products():
+        records = start_run(case.folder / f"{case.method}-{case.backbone}-{name}", config).records()
+    losses = [{key: value for key, value in record.items() if key.startswith("loss_")} for record in records]
+    require(
+        all(value is not None for one in losses for value in one.values()),
+        f"{case.method} on {case.backbone}: a loss is not finite",
+    )
+    return losses[0]
+
+
+def processes(size: Size, folder: Path, card: torch.device) -> Iterator[str]:
+    """Two processes on two cards, by torchrun, beside one process; with one card, on the CPU."""
+    two_cards = card.type == "cuda" and torch.cuda.device_count() > 1
+    case, where = Case("in2r", "gpo", folder), "cuda" if two_cards else "cpu"
+    without = ["model.image_dropout=0", "model.text_dropout=0", "method.refiner_dropout=0"]
+    config = case.config(f"train.device={where}", "train.precision=float32", *without)
+    settings = folder / "settings.yaml"
+    settings.write_text(yaml.safe_dump(to_dict(config), allow_unicode=True), encoding="utf-8")
+    one = start_run(folder / "one", config).records()[0]
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "in2r"]
+    subprocess.run([*launcher, "train", str(settings), "--out", str(folder / "two")], check=True, timeout=180)
+    other = RunFolder(folder / "two").records()[0]
+    off = max(abs(other[name] - one[name]) / max(1e-6, abs(one[name])) for name in one if name.startswith("loss_"))
+    yield f"two processes on {where}: losses of the first epoch differ by at most {off:.1e}"
+    require(off < SAME_EPOCH, f"allowed is {SAME_EPOCH:g}")
+
+
 def speed(size: Size, folder: Path, card: torch.device) -> Iterator[str]:
     """The benchmark: the toolkit in bf16, the plain version in float32."""
     make_data(folder, size)
@@ -117,6 +178,8 @@ PARTS: dict[str, Callable[[Size, Path, torch.device], Iterator[str]]] = {
     "step": step,
     "evaluation": evaluation,
     "training": training,
+    "methods": methods,
+    "processes": processes,
     "speed": speed,
 }
 

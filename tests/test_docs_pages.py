@@ -56,7 +56,11 @@ def test_the_design_page_names_every_module_and_nothing_else() -> None:
         for package in re.findall("`([a-z_]+)`", row)
         for module in re.findall("`([a-z0-9_/]+)`", modules) or [""]
     }
-    found = {path.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*.py") if path.name not in ("__init__.py", "__main__.py")}
+    found = {
+        path.relative_to(SOURCE).as_posix()
+        for path in SOURCE.rglob("*.py")
+        if path.name not in ("__init__.py", "__main__.py")
+    }
     assert sorted(named ^ found) == []
 
 

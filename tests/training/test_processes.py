@@ -106,6 +106,9 @@ def test_processes_have_the_losses_gradients_and_weights_of_one(
         for key, value in wanted.items():
             assert torch.allclose(found[key].double(), value.double(), rtol=close, atol=close), f"{name}: {key}"
         assert losses(tmp_path / name) == pytest.approx(losses(one / name), rel=10 * close, abs=close), name
+        if optimizer is launched.by_sgd:
+            ranked = [[record["dev"] for record in RunFolder(path / name).records()] for path in (one, tmp_path)]
+            assert ranked[0] == ranked[1]
         costs = [[record["cost"] for record in RunFolder(path / name).records()] for path in (one, tmp_path)]
         assert costs[0] == costs[1]
 

@@ -62,7 +62,7 @@ def joined() -> Iterator[Processes]:
 
 
 @contextmanager
-def _said_once(here: Processes, last_words: dist.ProcessGroup) -> Iterator[None]:
+def _said_once(here: Processes, last_words: "dist.ProcessGroup") -> Iterator[None]:
     """End a process silently where another one says why."""
     try:
         yield
@@ -104,7 +104,7 @@ def _is_lost(error: RuntimeError) -> bool:
     return isinstance(error, dist.DistError) or "gloo" in said or "Connection closed by peer" in said
 
 
-def _all_end(here: Processes, last_words: dist.ProcessGroup) -> bool:
+def _all_end(here: Processes, last_words: "dist.ProcessGroup") -> bool:
     """Say whether all processes end by a mistake now."""
     try:
         dist.all_gather_object([None] * here.count, here.number, group=last_words)
