@@ -47,3 +47,15 @@ def test_processes_are_planned_here_and_started_by_a_launcher(
     assert main(["train", "sce", f"data.path={data}", *arguments]) == 2
     assert "expected a number from 1 on, together with --plan; a launcher starts" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+def test_of_several_processes_one_does_what_they_do_not_share(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number, said in (("1", ""), ("0", "learning_rate")):
+        monkeypatch.setenv("RANK", number)
+        assert main(["config", "show", "sce"]) == 0
+        assert said in capsys.readouterr().out
+    monkeypatch.setenv("RANK", "1")
+    assert main(["config", "show", "sce"]) == 0
+    assert capsys.readouterr().out == ""

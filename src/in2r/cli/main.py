@@ -74,6 +74,8 @@ def _run(argv: Sequence[str] | None, args: argparse.Namespace) -> int:
     handler.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
     logging.getLogger("in2r").setLevel(logging.INFO)  # of other packages only what is wrong
+    if args.verb not in ("train", "resume") and os.environ.get("RANK", "0") != "0":
+        return 0  # of several processes, started by a launcher, one is enough
     return int(args.run(args))
 
 
