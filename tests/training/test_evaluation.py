@@ -169,7 +169,7 @@ def test_what_failed_is_named_once_with_advice() -> None:
     fine = {f"{what}_{net}": False for what in ("collapsed", "at_chance") for net in "AB"}
     assert failures(fine) == failures({}) == []
     advice = (
-        "; train again with a smaller train.learning_rate, a longer warm-up (method.warmup_epochs), more steps in an "
+        "; train again with a smaller train.learning_rate, a longer warm-up if the method has one, more steps in an "
         "epoch (a smaller train.batch_size), or more pairs"
     )
     order = "no better than a random order"

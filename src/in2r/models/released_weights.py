@@ -80,6 +80,8 @@ def sizes_of(released: Released, file: Path) -> Sizes:
         shape = tuple(_get(weights, key, place).shape)
         if len(shape) != axes:
             raise InputError(f"{place}: {key} has the shape {shape}; expected {axes} ax{'is' if axes == 1 else 'es'}")
+        if 0 in shape:
+            raise InputError(f"{place}: {key} has the shape {shape}; expected no 0 in it")
         return shape[axis]
 
     backbone: str = released.family.backbone
@@ -198,6 +200,9 @@ def own_weights(
         value = _get(left, name, place)
         if value.shape != like.shape:
             raise InputError(f"{place}: {name} has the shape {tuple(value.shape)}; expected {tuple(like.shape)}")
+        if like.is_floating_point() and not value.is_floating_point():
+            kind = str(value.dtype).removeprefix("torch.")
+            raise InputError(f"{place}: {name} has the type {kind}; expected floating-point numbers")
         found[key] = left.pop(name).to(like.dtype)
     if left:
         named = ", ".join(list(left)[:3]) + (", ..." if len(left) > 3 else "")

@@ -33,7 +33,7 @@ random order has 0.5; unlike recall at 10 this does not depend on the number of 
 AT_MOST = 2.0
 """rSum of such a network, as a multiple of a random order's"""
 ADVICE = (
-    "train again with a smaller train.learning_rate, a longer warm-up (method.warmup_epochs), more steps in an epoch "
+    "train again with a smaller train.learning_rate, a longer warm-up if the method has one, more steps in an epoch "
     "(a smaller train.batch_size), or more pairs"
 )
 
