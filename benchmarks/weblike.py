@@ -3,7 +3,7 @@
     python benchmarks/weblike.py flickr8k_precomp weblike --images 3000 --captions 5 --ratio 0.6
 
 Of the training images some are kept, each with its first captions. A share of these captions is replaced by captions of
-images that are left out. Dev and test stay as they are. So no wrong caption can find its image; nothing in the folder
+images that are left out. Dev and test stay as they are, or keep their first images (--ranked). So no wrong caption can find its image; nothing in the folder
 says which captions are wrong.
 """
 
@@ -30,10 +30,13 @@ def asked_for() -> argparse.Namespace:
     parser.add_argument("--images", type=int, required=True, help="training images that are kept")
     parser.add_argument("--captions", type=int, default=PER_IMAGE, choices=(1, PER_IMAGE), help="of each; default: 5")
     parser.add_argument("--ratio", type=float, required=True, help="share of wrong captions")
+    parser.add_argument("--ranked", type=int, help="images of dev and of test that are kept; default: all")
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
     if not 0 <= asked.ratio <= 1:
         parser.error(f"--ratio must be in [0, 1], got {asked.ratio}")
+    if asked.ranked is not None and asked.ranked < 2:
+        parser.error(f"--ranked must be at least 2, got {asked.ranked}")
     if asked.images < 2 or asked.seed < 0:
         parser.error(f"--images must be at least 2 and --seed at least 0, got {asked.images} and {asked.seed}")
     if asked.out.exists():
@@ -79,10 +82,27 @@ def make(asked: argparse.Namespace) -> str:
         rows = [(str(image), texts[row]) for image, row in enumerate(chosen)]
         lines, name = csv_lines(rows[0], rows[1:], delimiter="\t"), "train_caps.tsv"
     (half / name).write_text("".join(lines), encoding="utf-8", newline="")
-    for name in other:
-        shutil.copy(asked.source / name, half)
+    if asked.ranked is None:
+        for name in other:
+            shutil.copy(asked.source / name, half)
+    else:
+        for name in ("dev", "test"):
+            cut(asked, name, half)
     half.rename(asked.out)
     return f"{asked.out}: {len(kept)} images, {len(chosen)} captions, {len(wrong)} of them wrong"
+
+
+def cut(asked: argparse.Namespace, name: str, out: Path) -> None:
+    """Write what belongs to the first images of a split."""
+    split = open_data(asked.source, caption_vectors=asked.vectors).split(name)
+    texts, vectors, captions = split.captions, split.caption_vectors, PER_IMAGE * asked.ranked
+    assert texts is not None
+    assert vectors is not None
+    np.save(out / f"{name}_ims.npy", split.images.array[split.images.rows[: asked.ranked]])
+    np.save(out / f"{name}_{asked.vectors}.npy", vectors.array[vectors.rows[:captions], 0])
+    (out / f"{name}_caps.txt").write_text(
+        "".join(f"{text}\n" for text in texts[:captions]), encoding="utf-8", newline=""
+    )
 
 
 def main() -> int:

@@ -187,6 +187,26 @@ def test_a_web_like_set_has_wrong_captions_of_absent_images(tmp_path, captions, 
     assert [int(text.split()[0]) // 5 for text in split.captions] == vectors.tolist()
 
 
+def test_a_web_like_set_ranks_the_first_images_where_few_are_asked_for(tmp_path):
+    source, out = tmp_path / "source", tmp_path / "out"
+    source.mkdir()
+    for split, images in (("train", 20), ("dev", 6), ("test", 5)):
+        numbers = np.arange(images, dtype=np.float32)
+        np.save(source / f"{split}_ims.npy", np.tile(numbers.repeat(5)[:, None, None], (1, 2, 3)))
+        np.save(source / f"{split}_vecs.npy", np.tile(numbers.repeat(5)[:, None], (1, 4)))
+        (source / f"{split}_caps.txt").write_text("".join(f"{split} {k}\u2028\n" for k in range(5 * images)))
+    asked = ["--vectors", "vecs", "--images", "8", "--ratio", "0", "--ranked", "4"]
+    done = call(sys.executable, FOLDER / "weblike.py", source, out, *asked)
+    assert done.returncode == 0, done.stderr
+    for name in ("dev", "test"):
+        split = open_data(out, caption_vectors="vecs").split(name)
+        assert split.images.array[split.images.rows][:, 0, 0].tolist() == [0, 1, 2, 3]
+        assert split.caption_vectors.array[:, 0, 0].tolist() == np.arange(4).repeat(5).tolist()
+        assert [text.split()[1] for text in split.captions] == [str(k) for k in range(20)]
+    done = call(sys.executable, FOLDER / "weblike.py", source, tmp_path / "other", *asked, "--ranked", "1")
+    assert "--ranked must be at least 2" in done.stderr
+
+
 def test_a_web_like_set_that_asks_for_too_much_is_refused(tmp_path):
     numbers = np.zeros((4, 2, 3), np.float32)
     np.save(tmp_path / "train_ims.npy", numbers)
