@@ -100,9 +100,8 @@ def cut(asked: argparse.Namespace, name: str, out: Path) -> None:
     assert vectors is not None
     np.save(out / f"{name}_ims.npy", split.images.array[split.images.rows[: asked.ranked]])
     np.save(out / f"{name}_{asked.vectors}.npy", vectors.array[vectors.rows[:captions], 0])
-    (out / f"{name}_caps.txt").write_text(
-        "".join(f"{text}\n" for text in texts[:captions]), encoding="utf-8", newline=""
-    )
+    lines = "".join(f"{text}\n" for text in texts[:captions])
+    (out / f"{name}_caps.txt").write_text(lines, encoding="utf-8", newline="")
 
 
 def main() -> int:

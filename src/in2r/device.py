@@ -4,7 +4,7 @@ import ctypes
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +51,11 @@ def resolve_device(setting: str, local: int = 0) -> torch.device:
     if not here.get(device.type, False):
         raise InputError(f"device {setting}: no such device on this machine")
     return device
+
+
+def as_current(device: torch.device) -> AbstractContextManager[object]:
+    """Return a context in which a CUDA device is the one that libraries take where none is named."""
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
 def resolve_precision(setting: str, device: torch.device) -> torch.dtype | None:

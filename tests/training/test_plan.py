@@ -63,6 +63,7 @@ def test_what_a_process_sends_by_hand(data: Path, noise: Path, tmp_path: Path) -
     one, three = plan_run(config, tmp_path), plan_run(config, tmp_path, 3)
     assert (one.processes, one.sent_bytes) == (1, 0)
     assert (three.processes, three.batch_rows, three.step_bytes) == (3, 12, one.step_bytes // 3)
+    assert three.memory_bytes > one.memory_bytes  # the gradients of both networks once more, as they are sent
     weights = sum(weight.nbytes for weight in trainer(tmp_path / "run", data, noise).state.nets["A"].parameters())
     items = 3 * 12 * 2 * 8 * 4
     assert three.sent_bytes == (2 * weights + items) * 2 // 3

@@ -87,7 +87,7 @@ def make_plan(trainer: Trainer) -> Plan:
         ),
         fresh_weights=trainer.method.fresh_weights,
         steps_per_epoch=math.ceil(units / config.train.batch_size) * len(nets),
-        memory_bytes=held + 3 * weights,
+        memory_bytes=held + (3 + (trainer.processes.count > 1)) * weights,  # several keep gradients to send, too
         step_bytes=working_bytes(config, trainer.data, weight_bytes=0) // trainer.processes.count,
         processes=trainer.processes.count,
         batch_rows=config.train.batch_size,

@@ -16,7 +16,7 @@ from in2r.data.fingerprint import changed_splits
 from in2r.data.noise import save_index
 from in2r.data.rows import read_text
 from in2r.data.text.vocabulary import Vocabulary
-from in2r.device import device_name, hold_freed_memory, resolve_device, use_threads
+from in2r.device import as_current, device_name, hold_freed_memory, resolve_device, use_threads
 from in2r.errors import InputError, command_line
 from in2r.files import write_text
 from in2r.methods import Method, warmup_of
@@ -76,6 +76,7 @@ def start_run(
             if processes.first:
                 refuse_existing(folder)
             device = resolve_device(config.train.device, processes.local)
+            held.enter_context(as_current(device))
             setup = replace(open_setup(absolute_paths(config), device), processes=processes)
             held.enter_context(use_threads(config.train.threads))
             if not processes.first:
@@ -187,6 +188,7 @@ def resume_run(path: str | Path, display: Display | None = None, *, force: bool 
                 held.enter_context(folder.locked())
             held.enter_context(use_threads(folder.config().train.threads))
             setup = replace(reopen(folder, force=force, local=processes.local), processes=processes)
+            held.enter_context(as_current(setup.device))
             trainer = Trainer(folder, setup, display or Silent() if processes.first else Silent())
             if processes.first:
                 _continue(folder, trainer, force)
