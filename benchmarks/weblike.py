@@ -3,8 +3,8 @@
     python benchmarks/weblike.py flickr8k_precomp weblike --images 3000 --captions 5 --ratio 0.6
 
 Of the training images some are kept, each with its first captions. A share of these captions is replaced by captions of
-images that are left out. Dev and test stay as they are, or keep their first images (--ranked). So no wrong caption can find its image; nothing in the folder
-says which captions are wrong.
+images that are left out. Dev and test stay as they are, or keep their first images (--ranked). So no wrong caption can
+find its image; nothing in the folder says which captions are wrong.
 """
 
 import argparse
