@@ -42,6 +42,41 @@ def runs_of(folder: GridFolder, groups: Sequence[str]) -> Iterator[tuple[str, li
                 yield row.labels[0], read_json(file)["epochs"]
 
 
+def guarded(folder: GridFolder, groups: Sequence[str]) -> dict[tuple[str, str, str], tuple[float, Mapping[str, Any]]]:
+    """Return the runs with seed 0 in which the guard acted: (group, row, noise) → share of main epochs, and the record.
+
+    The guard: where the losses form one group, a network trains on all pairs with the warm-up loss.
+    """
+    found = {}
+    for group in folder.grid().named(list(groups)):
+        for row in group.rows:
+            file = folder.path / "records" / f"{row.cells.get(0)}.json"
+            if not file.is_file():
+                continue
+            record = read_json(file)
+            main = [epoch for epoch in record["epochs"] if epoch["phase"] not in WARMUP]
+            acted = [value for epoch in main for net in "AB" if (value := epoch.get(f"single_mode_{net}")) is not None]
+            if any(acted):
+                found[group.name, row.labels[0], row.labels[-1]] = statistics.mean(acted), record
+    return found
+
+
+def guard_table(folder: GridFolder, guard: str, published: str) -> str:
+    """Return test rSum where the guard acted, with it and as published."""
+    rows = []
+    other = {row.labels: row.cells.get(0) for group in folder.grid().named([published]) for row in group.rows}
+    for (_, label, noise), (share, record) in guarded(folder, [guard]).items():
+        file = folder.path / "records" / f"{other.get((label, noise))}.json"
+        without = rsum(read_json(file)) if file.is_file() else ""
+        rows.append([label, noise, f"{100 * share:.0f} %", rsum(record), without])
+    return markdown(["training", "noise", "epochs in which it acts", "with the guard", "as published"], rows, 2)
+
+
+def rsum(record: Mapping[str, Any]) -> str:
+    """Return a run's test rSum, of the ensemble."""
+    return f"{record['result']['rows']['ensemble']['rsum']:.1f}"
+
+
 def dev_by_epoch(folder: GridFolder, groups: Sequence[str]) -> str:
     """Return dev rSum of the ensemble by epoch; w: an epoch of the warm-up."""
     found = list(runs_of(folder, groups))

@@ -124,8 +124,10 @@ class Processes:
         return box[0]
 
     def send_tensor(self, tensor: Tensor) -> None:
-        """Overwrite a tensor by the first process's."""
-        dist.broadcast(tensor, src=0, group=self.host if tensor.device.type == "cpu" else None)
+        """Overwrite a contiguous tensor by the first process's; as bytes, because gloo does not know every type."""
+        if tensor.numel():
+            group = self.host if tensor.device.type == "cpu" else None
+            dist.broadcast(tensor.detach().view(-1).view(torch.uint8), src=0, group=group)
 
     def together(self, make: Callable[[], T]) -> T:
         """Return what `make` returns; where it fails on one process, all end, and one of them says why.

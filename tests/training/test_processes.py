@@ -32,8 +32,17 @@ EVERYWHERE = [
     "l2rm on sgr",
 ]
 """memories; soft labels; an optimiser of its own; ours"""
-ONCE = ["in2r on saf", "gsc on sgr", "in2r+recipe/softmax on gpo", "in2r on gpo, centred", "in2r on gpo, small batches"]
-"""a norm of similarities; relations inside a side; batches of images; a running mean; batches below the processes"""
+ONCE = [
+    "in2r on saf",
+    "gsc on sgr",
+    "in2r+recipe/softmax on gpo",
+    "in2r on gpo, centred",
+    "in2r on gpo, small batches",
+    "sps on gpo",
+    "pcsr on gpo",
+]
+"""a norm of similarities; relations inside a side; batches of images; a running mean; batches below the processes;
+captions of one batch with images of another; buffers of small integers"""
 MORE = {"centred": ["model.center=true"], "small batches": ["train.batch_size=2", "train.epochs=2"]}
 
 

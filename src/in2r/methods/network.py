@@ -25,8 +25,8 @@ class Batch:
     groups: Tensor
     """(B,) int64, the image of each pair as given (after any injected noise)"""
     images: Tensor
-    """(B, regions, dim) float32; (n, regions, dim) where each of the batch's n images is there once, see `owner`; of a
-    batch that is `shared_out` only the rows of this process"""
+    """(B, regions, dim) float32; (n, regions, dim) where each of the batch's n images is there once, see `owner`; of
+    `image_rows` rows that several processes share out, only those of this one"""
     image_mask: Tensor | None
     """of `images`: bool on the CPU, None = all are real"""
     texts: Tensor
@@ -42,13 +42,8 @@ class Batch:
     """(B,) int64, which row of `images` is each pair's image; None: there is a row for each pair"""
     first: Tensor | None = None
     """(n,) int64, a pair of each row of `images`; None where `owner` is"""
-    shared_out: bool = False
-    """the processes of the run share out what is encoded"""
-
-    @property
-    def distinct_images(self) -> int:
-        """Count what `images` has rows for, on all processes."""
-        return len(self.pairs) if self.first is None else len(self.first)
+    image_rows: int | None = None
+    """how many rows `images` has on all processes together; None: all of them are here"""
 
     def __len__(self) -> int:
         return len(self.pairs)
@@ -136,32 +131,42 @@ class Net(nn.Module):
         A batch that is given twice is encoded under two dropout masks. In training each batch has its own batch
         statistics, as if they were encoded one after the other.
         """
-        if len({batch.shared_out for batch in batches}) > 1:  # one of them has too few rows to share out
+        if len({batch.image_rows is None for batch in batches}) > 1:  # one of them has too few images to share out
             return [self.encode(batch)[0] for batch in batches]
-        sizes, rows = [len(batch) for batch in batches], [batch.distinct_images for batch in batches]
-        images = _joined([(batch.images, batch.image_mask) for batch in batches])
-        if batches[0].shared_out:
-            with self._shared_out():
-                found = self.backbone.encode_images(*images, [len(batch.images) for batch in batches])
-                texts = _joined([self._own_texts(batch) for batch in batches])
-                captions = self.backbone.encode_texts(*texts, [_length(self.processes.rows(size)) for size in sizes])
-            found, captions = found.over(self.processes, rows), captions.over(self.processes, sizes)
-        else:
-            found = self.backbone.encode_images(*images, rows)
-            captions = self.backbone.encode_texts(
-                *_joined([(batch.texts, batch.text_mask) for batch in batches]), sizes
-            )
+        images, texts = self._encode_images(batches), self._encode_texts(batches)
         of_pairs = [
-            items if batch.owner is None else items[batch.owner]
-            for items, batch in zip(found.split(rows), batches, strict=True)
+            items if batch.owner is None else items[batch.owner] for items, batch in zip(images, batches, strict=True)
         ]
-        self.count_encoded(sum(rows) + sum(sizes))
-        return list(zip(of_pairs, captions.split(sizes), strict=True))
+        self.count_encoded(sum(map(len, images)) + sum(map(len, texts)))
+        return list(zip(of_pairs, texts, strict=True))
 
-    def _own_texts(self, batch: Batch) -> tuple[Tensor, Tensor | None]:
-        """Return the captions of a batch that this process encodes, at the width of all."""
-        own = self.processes.rows(len(batch))
-        return batch.texts[own], None if batch.text_mask is None else batch.text_mask[own]
+    def _encode_images(self, batches: Sequence[Batch]) -> list[Items]:
+        """Return the images of each batch, each of them once."""
+        values = _joined([(batch.images, batch.image_mask) for batch in batches])
+        here = [len(batch.images) for batch in batches]
+        rows = [batch.image_rows for batch in batches if batch.image_rows is not None]
+        if not rows:
+            return self.backbone.encode_images(*values, here).split(here)
+        with self._shared_out():
+            own = self.backbone.encode_images(*values, here)
+        return own.over(self.processes, rows).split(rows)
+
+    def _encode_texts(self, batches: Sequence[Batch]) -> list[Items]:
+        """Return the captions of each batch; where they are shared out, this process encodes its rows."""
+        sizes = [len(batch) for batch in batches]
+        if not all(map(self.processes.share, sizes)):
+            values = _joined([(batch.texts, batch.text_mask) for batch in batches])
+            return self.backbone.encode_texts(*values, sizes).split(sizes)
+        rows = [self.processes.rows(size) for size in sizes]
+        values = _joined(
+            [
+                (batch.texts[own], None if batch.text_mask is None else batch.text_mask[own])
+                for batch, own in zip(batches, rows, strict=True)
+            ]
+        )
+        with self._shared_out():
+            found = self.backbone.encode_texts(*values, [own.stop - own.start for own in rows])
+        return found.over(self.processes, sizes).split(sizes)
 
     @contextmanager
     def _shared_out(self) -> Iterator[None]:
@@ -217,10 +222,6 @@ def _joined(sets: Sequence[tuple[Tensor, Tensor | None]]) -> tuple[Tensor, Tenso
     masks = [torch.ones(values.shape[:2], dtype=torch.bool) if mask is None else mask for values, mask in sets]
     joined = torch.cat([_padded(values, longest) for values, _ in sets])
     return joined, torch.cat([_padded(mask, longest) for mask in masks]) if masked else None
-
-
-def _length(rows: slice) -> int:
-    return int(rows.stop - rows.start)
 
 
 def _padded(values: Tensor, length: int) -> Tensor:

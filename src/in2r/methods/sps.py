@@ -247,7 +247,14 @@ class Sps(Method):
 
     def _noisy_step(self, net: Net, noisy: Batch, strict: Batch, proxies: Proxies) -> Step:
         """L_N = mean_n y_n ℓ_n of the noisy images with their proxies; each strictly clean caption is encoded once."""
-        both = replace(strict, images=noisy.images, image_mask=noisy.image_mask, owner=noisy.owner, first=noisy.first)
+        both = replace(
+            strict,
+            images=noisy.images,
+            image_mask=noisy.image_mask,
+            image_rows=noisy.image_rows,
+            owner=noisy.owner,
+            first=noisy.first,
+        )
         images, texts = net.encode(both)[0]
         similarity = net.score(images, texts[proxies.captions])
         losses = info_nce(similarity, self.config.temperature, self._ignored(noisy, proxies.captions))

@@ -65,13 +65,13 @@ class TrainingData:
         if self.by_image:
             gathered, owner, first = distinct(groups)
             owner, first = send(owner, self.device), send(first, self.device)
-        shared_out = self.processes.share(len(gathered))
-        own = self.processes.rows(len(gathered)) if shared_out else slice(None)
+        image_rows = len(gathered) if self.processes.share(len(gathered)) else None
+        own = slice(None) if image_rows is None else self.processes.rows(image_rows)
         images, image_mask = self._images(gathered, own, generator)
         texts, text_mask = self._texts(pairs, generator)
         rows = {name: values[pairs] for name, values in (columns or {}).items()}
         sent = send(pairs, self.device), send(groups, self.device)
-        return Batch(*sent, images, image_mask, texts, text_mask, rows, owner=owner, first=first, shared_out=shared_out)
+        return Batch(*sent, images, image_mask, texts, text_mask, rows, owner=owner, first=first, image_rows=image_rows)
 
     def _images(self, images: Tensor, own: slice, generator: torch.Generator | None) -> tuple[Tensor, Tensor | None]:
         """Gather the `own` rows of a batch's images; regions are left out by one draw for all of them."""
