@@ -31,10 +31,10 @@ from in2r.runs.settings import load_config
 from in2r.training.train import Silent, start_run
 
 RESULTS = Path(__file__).parent / "results" / "processes.json"
-IMAGES, REGIONS, FEATURES, DIM, WORDS = 600, 36, 512, 512, 3000
-STEPS, SKIPPED = 12, 3
+IMAGES, REGIONS, FEATURES, DIM, WORDS = 600, 10, 352, 256, 3000
+STEPS, SKIPPED = 10, 3
 """timed steps of a network, and those before"""
-ROUNDS = 5
+ROUNDS = 4
 WAYS = {"one thread": (1, 1, False), "two threads": (1, 2, False), "shared out": (2, 1, True), "apart": (2, 1, False)}
 """name → processes, threads of each, and whether they train together"""
 
