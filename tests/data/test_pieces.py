@@ -238,3 +238,7 @@ def test_training_and_an_index_do_not_see_the_cuts(folders, tmp_path, capsys):
         found.append((np.load(index.with_suffix(".npy")).tobytes(), fingerprint))
     assert found[0] == found[1]
     assert found[0][1].startswith("fingerprint: ")
+    piece = folders[1] / "images" / "images-001.npy"
+    np.save(piece, np.load(piece) + 1)
+    assert main(["search", str(tmp_path / "pieces_index"), "--vector", str(tmp_path / "pieces_index.npy")]) == 2
+    assert f"{folders[1] / 'images'}: changed since it was indexed; index it again" in capsys.readouterr().err

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import forked
 from in2r.cli.main import main
@@ -175,12 +176,23 @@ def test_the_claim_of_another_machine_is_waited_for_until_it_is_removed(
     same_data(case.folder / "whole", case.folder / "data")
 
 
-def test_no_readable_image_at_all_is_said_by_one_worker(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_readable_image_at_all_is_said_by_one_worker(case: Case) -> None:
     for name in case.names:
         (case.photos / name).write_text("<html>")
     with pytest.raises(InputError, match=r"none of 30 images can be read: 'p00.png' \(begins with b'<html>'\)"):
         case.make(pieces=7)
     assert not (case.folder / "data" / "unfinished").exists()
+
+
+def test_a_piece_may_end_with_a_batch_of_one_odd_image(case: Case) -> None:
+    Image.new("RGB", (7, 7)).save(case.photos / case.names[4])
+    assert case.make(pieces=5).verdicts == {"ok": 29, "refused": 1}
+    for name in case.names:
+        Image.new("RGB", (7, 7)).save(case.photos / name)
+    with pytest.raises(
+        InputError, match=r"p00\.png: the encoder's preprocessing fails on every image: ValueError: seven"
+    ):
+        case.make("other", pieces=5)
 
 
 def test_pieces_of_several_shapes_are_refused(case: Case) -> None:

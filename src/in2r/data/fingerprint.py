@@ -20,6 +20,19 @@ SAMPLES = 16
 SAMPLE_BYTES = 2**16
 
 
+def content_hash(path: Path, *, full: bool = False) -> str:
+    """Hash a file, or a folder of pieces as the npy file of the whole array.
+
+    Raises:
+        InputError: no such file; pieces that do not belong together.
+    """
+    if path.is_dir():
+        return pieces_hash(path, full=full)
+    if not path.is_file():
+        raise InputError(f"{path}: no such file")
+    return file_hash(path, full=full)
+
+
 def file_hash(path: Path, *, full: bool = False) -> str:
     """Hash a file: small ones, texts up to 16 MiB, all with `full`: whole; else size and 16 blocks.
 
@@ -74,7 +87,7 @@ def fingerprint(splits: Mapping[str, Sequence[Path]], *, full: bool, **facts: An
     for name, paths in splits.items():
         for path in paths:
             if path not in hashes:
-                hashes[path] = _hash(path, full)
+                hashes[path] = content_hash(path, full=full)
         files = {f"{path.name}.npy" if path.is_dir() else path.name: hashes[path] for path in paths}
         result[name] = {"hash": _digest([files, facts]), "files": files}
     return {
@@ -82,14 +95,6 @@ def fingerprint(splits: Mapping[str, Sequence[Path]], *, full: bool, **facts: An
         "full": full,
         "splits": result,
     }
-
-
-def _hash(path: Path, full: bool) -> str:
-    if path.is_dir():
-        return pieces_hash(path, full=full)
-    if not path.is_file():
-        raise InputError(f"{path}: no such file")
-    return file_hash(path, full=full)
 
 
 def changed_splits(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

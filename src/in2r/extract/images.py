@@ -65,8 +65,9 @@ def encode_images(
     """
     progress = work.progress
     left = islice(items, progress.looked_at, None)
-    with closing(encoded_batches(left, encoder, regions, batch, workers, pixels)) as batches:
-        for some, encoded in batches:
+    with closing(prepared_batches(left, encoder, batch, workers, pixels)) as batches:
+        for some in batches:
+            encoded = encode_prepared(some, encoder, regions)
             if encoded is not None:
                 rows, progress.regions = encoded
                 if not progress.rows:
@@ -80,16 +81,13 @@ def encode_images(
             on_batch(progress.looked_at)
 
 
-def encoded_batches(
-    items: Iterable[Item], encoder: ImageEncoder, regions: Regions, batch: int, workers: int, pixels: int
-) -> Generator[tuple[list[Prepared], tuple[NDArray[Any], str] | None], None, None]:
-    """Yield images batch by batch, in their order, with what `encode_prepared` makes of them; close it when you stop.
-
-    Arguments and errors are those of `encode_images`.
-    """
+def prepared_batches(
+    items: Iterable[Item], encoder: ImageEncoder, batch: int, workers: int, pixels: int
+) -> Generator[list[Prepared], None, None]:
+    """Yield images batch by batch, in their order; close it when you stop. Arguments are those of `encode_images`."""
     with pixel_limit(pixels), closing(_prepared(iter(items), encoder, workers, batch, pixels)) as stream:
         while some := list(islice(stream, batch)):
-            yield some, encode_prepared(some, encoder, regions)
+            yield some
 
 
 def _prepared(

@@ -90,6 +90,7 @@ class Shared:
         self._begun = Begun(dict(settings), size)
         self._file, self._claims = self.path / "pieces.json", self.path / "claims"
         self.pieces = [*_cut("images", images, size), *_cut("captions", captions, size)]
+        self._left = self.pieces
         self.progress = Progress(self._begun.settings)
 
     def begin(self) -> None:
@@ -131,7 +132,8 @@ class Shared:
 
     def left(self) -> list[Piece]:
         """Return the pieces that are not done; what it says is true if the work is open afterwards."""
-        return [piece for piece in self.pieces if not self._record(piece).is_file()]
+        self._left = [piece for piece in self._left if not self._record(piece).is_file()]
+        return self._left
 
     def claim(self, what: Piece | str) -> Claim | None:
         """Claim a piece, or the end; None where it is another's, is done, or the work is over."""

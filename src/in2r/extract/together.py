@@ -4,12 +4,15 @@ import logging
 import time
 from contextlib import closing
 from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
 
 from in2r.claims import Claim
 from in2r.data.verdicts import Verdict
 from in2r.encoders.base import ImageEncoder, TextEncoder
 from in2r.extract.growing import append_rows
-from in2r.extract.images import encoded_batches, require_shape
+from in2r.extract.images import Prepared, encode_prepared, prepared_batches, require_shape
 from in2r.extract.options import Display, Options
 from in2r.extract.shared import FINISH, Held, Piece, Shared
 from in2r.extract.texts import caption_vectors, vector_dim
@@ -98,9 +101,9 @@ class Worker:
         options = self.options
         items = self.source.items[piece.start : piece.stop]
         rows, shape, regions, verdicts = 0, (), "", list[Verdict]()
-        batches = encoded_batches(items, self.encoder, options.regions, options.batch, options.workers, options.pixels)
-        with closing(batches):
-            for some, encoded in batches:
+        with closing(prepared_batches(items, self.encoder, options.batch, options.workers, options.pixels)) as batches:
+            for some in batches:
+                encoded = self._encoded(some)
                 if encoded is not None:
                     values, regions = encoded
                     if not rows:
@@ -115,6 +118,12 @@ class Worker:
                 verdicts += [one.verdict for one in some]
                 self._tell(len(some))
         return Held(rows, shape, regions, tuple(verdicts))
+
+    def _encoded(self, some: list[Prepared]) -> tuple[NDArray[Any], str] | None:
+        """Return what `encode_prepared` does; the short batch at a piece's end may hold nothing but an odd image."""
+        if len(some) < self.options.batch and all(one.values is None for one in some):
+            return None
+        return encode_prepared(some, self.encoder, self.options.regions)
 
     def _captions(self, piece: Piece, file: Path, is_first: bool) -> Held:
         texts, captions = self.texts, self.source.captions
