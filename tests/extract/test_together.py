@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import shutil
 import signal
 import threading
 import time
@@ -21,6 +22,7 @@ from in2r.data.features import open_file_or_pieces
 from in2r.data.sources import open_data
 from in2r.errors import InputError
 from in2r.extract import together
+from in2r.extract.shared import Held, Shared
 from photo_case import Case, Watched
 
 
@@ -67,7 +69,7 @@ def test_three_processes_of_which_one_is_killed_make_what_one_alone_makes(case: 
     workers = {}
     for number in range(3):
         log = case.folder / f"{number}.log"
-        child = children.Process(target=forked.run_command, args=(command, log))
+        child = children.Process(target=forked.run_command, args=(command, log), daemon=True)
         child.start()
         workers[child.pid] = child, log
     wait(lambda: any(case.folder.glob("hang.*")))
@@ -204,6 +206,49 @@ def test_pieces_of_several_shapes_are_refused(case: Case) -> None:
     record.write_text(record.read_text().replace('"shape": [10, 3]', '"shape": [10, 4]'))
     with pytest.raises(InputError, match=r"several shapes: images-00004 of \(10, 3\) and images-00001 of \(10, 4\)"):
         case.make(pieces=7)
+
+
+def test_nothing_is_claimed_that_is_done_or_over(tmp_path: Path) -> None:
+    shared = Shared(tmp_path / "data", {"encoder": "x"}, 2, 5, 0)
+    shared.begin()
+    assert [(piece.start, piece.stop) for piece in shared.pieces] == [(0, 2), (2, 4), (4, 5)]
+    first, second, third = shared.pieces
+    held = shared.claim(first)
+    assert held is not None
+    assert shared.claim(first) is None
+    shared.keep(first, Held(2, (3,)))
+    held.release()
+    assert shared.claim(first) is None
+    assert shared.left() == [second, third]
+    assert list((shared.path / "claims").iterdir()) == []
+    (shared.path / "pieces.json").unlink()
+    assert shared.claim(second) is None
+    shutil.rmtree(shared.path)
+    assert shared.claim(second) is None
+    assert not shared.path.exists()
+
+
+def test_of_many_that_begin_at_once_those_of_other_settings_are_refused(tmp_path: Path) -> None:
+    start, found = threading.Barrier(8), list[tuple[int, str]]()
+
+    def begin(number: int) -> None:
+        shared = Shared(tmp_path / "data", {"number": number % 2}, 2, 5, 0)
+        start.wait()
+        try:
+            shared.begin()
+            found.append((number % 2, "joined"))
+        except InputError as error:
+            found.append((number % 2, str(error)))
+
+    threads = [threading.Thread(target=begin, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    [began] = {number for number, said in found if said == "joined"}
+    assert sorted(number for number, _ in found) == [0] * 4 + [1] * 4
+    refused = f"{tmp_path / 'data'}: was begun with other settings: number (was {began}, now {1 - began}); give"
+    assert all(said.startswith(refused) for number, said in found if number != began)
 
 
 def test_a_folder_without_text_side_has_pieces_of_images_alone(case: Case) -> None:

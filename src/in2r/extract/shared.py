@@ -9,8 +9,9 @@ DATA/unfinished/images-00003.json     what the piece holds; written last, so tha
 import json
 import os
 import shutil
-import socket
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
@@ -104,14 +105,10 @@ class Shared:
                 return
             refuse_others(self.out, self._file.name)
             self._claims.mkdir(parents=True, exist_ok=True)
-            own = self.path / f".begun-{socket.gethostname()}-{os.getpid()}.json"
-            write_json(own, {"format_version": FORMAT, **asdict(self._begun)})
-            try:
+            with tempfile.TemporaryDirectory(dir=self.path) as private, suppress(FileExistsError):
+                own = Path(private) / self._file.name
+                write_json(own, {"format_version": FORMAT, **asdict(self._begun)})
                 os.link(own, self._file)  # one process alone succeeds
-            except FileExistsError:
-                pass
-            finally:
-                own.unlink()
         self._join()
 
     def _join(self) -> None:
