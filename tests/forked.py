@@ -55,6 +55,12 @@ def _work(path: str, asked: str, log: Path) -> None:
     sys.exit(cell_process.main(path))
 
 
+def run_command(arguments: list[str], log: Path) -> None:
+    """Run the command line."""
+    _send_messages_to(log)
+    sys.exit(main(arguments))
+
+
 def cut_while_training(file: Path, arguments: list[str], log: Path) -> None:
     """Run the command line, with a file that is cut after each epoch, which may end this process by a signal."""
     from in2r.cli import train

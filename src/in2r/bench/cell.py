@@ -17,10 +17,10 @@ from hashlib import sha256
 from pathlib import Path
 from threading import Thread
 
-from in2r.bench.claims import Claim
 from in2r.bench.folder import GridFolder
 from in2r.bench.grid import Cell, cell_config
 from in2r.bench.records import make_record, write_record
+from in2r.claims import Claim
 from in2r.config import deciding, to_dict, with_values
 from in2r.data.noise import draw_noise, save_index
 from in2r.data.sources import open_configured

@@ -6,10 +6,10 @@ from typing import Any, Literal
 
 import yaml
 
-from in2r.bench.claims import Claim, Holder, claim, holder
 from in2r.bench.grid import Grid, cell_config, identity
 from in2r.bench.grid_file import expand
 from in2r.bench.records import Records
+from in2r.claims import Claim, Holder, claim, holder
 from in2r.config import to_dict
 from in2r.errors import InputError
 from in2r.files import write_text
@@ -121,6 +121,7 @@ class GridFolder:
 
     def claim(self, name: str) -> Claim | None:
         """Claim a cell; None when someone holds it."""
+        self.claims.mkdir(parents=True, exist_ok=True)
         return claim(self.claim_file(name))
 
     def holder(self, name: str) -> Holder | None:

@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from in2r.bench.cell import FAILED, STOPPED, Placement, start
-from in2r.bench.claims import Claim
 from in2r.bench.folder import GridFolder
 from in2r.bench.grid import Cell, cell_config
 from in2r.bench.warmups import warmup_epochs, warmup_key
+from in2r.claims import Claim
 from in2r.errors import InputError, command_line
 from in2r.training.interrupts import Interrupts, deferred_interrupts
 

@@ -1,4 +1,4 @@
-"""`in2r data`: check a data folder, convert one, draw a data set of pictures with captions."""
+"""`in2r data`: check a data folder, convert or export one, draw a data set of pictures with captions."""
 
 import argparse
 import re
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add the verb `data` with check, convert and scenes."""
-    parser = subparsers.add_parser("data", help="check, convert or make data", description=__doc__)
+    """Add the verb `data` with check, convert, export and scenes."""
+    parser = subparsers.add_parser("data", help="check, convert, export or make data", description=__doc__)
     verbs = parser.add_subparsers(dest="data_verb", required=True, metavar="VERB")
     check = _add(verbs, "check", run_check, "say what a data folder holds and what is wrong with it", "data/mine")
     check.add_argument("path", type=path_argument, help="the data folder")
@@ -43,6 +43,14 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         help="dev images to take: the first 1000, NCR's first 1000 rows, or all (default: scan)",
     )  # fmt: skip
     convert.add_argument("--caption-vectors", metavar="SUFFIX", help="take {split}_SUFFIX.npy along")
+
+    export = _add(
+        verbs, "export", run_export, "write the image features as Parquet, a row for each image",
+        "data/mine images.parquet",
+    )  # fmt: skip
+    export.add_argument("path", type=path_argument, help="the data folder")
+    export.add_argument("target", type=path_argument, metavar="FILE.parquet", help="the new file")
+    add_data_options(export, vectors=False)
 
     scenes = _add(
         verbs, "scenes", run_scenes, "draw pictures with captions and region features",
@@ -195,6 +203,17 @@ def run_convert(args: argparse.Namespace) -> int:
             progress=lambda done, total: update("images", done, total),
         )
     Console().print(f"{args.target}: written", markup=False, highlight=False, soft_wrap=True)
+    return 0
+
+
+def run_export(args: argparse.Namespace) -> int:
+    """Write the features of a folder as Parquet."""
+    from in2r.data.export import export_features
+
+    source = open_folder(args.path, args, dev_rule="full")
+    with _progress() as update:
+        images = export_features(source, args.target, lambda done, total: update("images", done, total))
+    Console().print(f"{args.target}: {images:,} images", markup=False, highlight=False, soft_wrap=True)
     return 0
 
 

@@ -40,6 +40,10 @@ examples:
   in2r features shards --out mydata --encoder python:mine.py:Encoder
                         webdataset tars, as img2dataset writes them
 
+  in2r features photos captions.csv --out mydata --pieces 100000 \\
+      --encoder transformers:openai/clip-vit-base-patch32
+                        started as often as you have devices or machines
+
 After ^C or a crash, the same command continues. DATA/image_verdicts.csv says of
 each image whether it could be read. No row of your table is dropped: a row
 number is your own everywhere.
@@ -68,6 +72,10 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     parser.add_argument("--out", type=path_argument, required=True, metavar="DATA", help="the new data folder")
     parser.add_argument("--encoder", required=True, metavar="KIND:NAME", help=ENCODERS)
     add_options(parser)
+    parser.add_argument(
+        "--pieces", type=_count, metavar="N",
+        help="write files of N images, or captions, each; several processes may then run the same command at once",
+    )  # fmt: skip
     parser.set_defaults(run=run)
 
 
@@ -119,7 +127,7 @@ def _regions(text: str) -> "Regions":
 def run(args: argparse.Namespace) -> int:
     """Encode, then print the verdicts and the next commands."""
     console, out = Console(), Path(args.out)
-    made = make(args, console, args.images, args.pairs, out)
+    made = make(args, console, args.images, args.pairs, out, args.pieces)
     vectors = ["data.caption_vectors=auto"] if made.caption_shape is not None else []
     train = command_line("in2r", "train", "corroborate", f"data.path={out}", *vectors, "--out", "runs/mine")
     _say(console, f"check it: {command_line('in2r', 'data', 'check', out)}")
@@ -128,7 +136,9 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def make(args: argparse.Namespace, console: Console, images: Path, pairs: Path | None, out: Path) -> "Made":
+def make(
+    args: argparse.Namespace, console: Console, images: Path, pairs: Path | None, out: Path, pieces: int | None = None
+) -> "Made":
     """Encode images and captions into a data folder, as the options say, and print what was made.
 
     Args:
@@ -137,10 +147,13 @@ def make(args: argparse.Namespace, console: Console, images: Path, pairs: Path |
         images: the folder of images; without `pairs` also tars or what `datasets` saved.
         pairs: the table of captions.
         out: the data folder.
+        pieces: images, or captions, of a piece; None: single files.
     """
+    from in2r.data.table_layout import file_or_pieces
     from in2r.device import resolve_device
     from in2r.encoders.registry import split_name
-    from in2r.extract.make import Options, make_features
+    from in2r.extract.make import make_features
+    from in2r.extract.options import Options
     from in2r.raw.image import MAX_PIXELS
     from in2r.raw.opened import open_source
 
@@ -154,6 +167,7 @@ def make(args: argparse.Namespace, console: Console, images: Path, pairs: Path |
         workers=args.workers,
         device=resolve_device(args.device),
         pixels=args.max_pixels or MAX_PIXELS,
+        pieces=pieces,
     )
     source = open_source(
         images,
@@ -171,10 +185,10 @@ def make(args: argparse.Namespace, console: Console, images: Path, pairs: Path |
         _say(console, f"{out}: the features are there; they were made by these settings")
     console.print(verdict_table(made.verdicts))
     count, *rest = made.image_shape
-    _say(console, f"{out / 'images.npy'}: {count:,} images × {' × '.join(map(str, rest))} float16")
+    _say(console, f"{file_or_pieces(out / 'images.npy')}: {count:,} images × {' × '.join(map(str, rest))} float16")
     if made.caption_shape is not None:
         rows, width = made.caption_shape
-        _say(console, f"{out / 'captions.npy'}: {rows:,} captions × {width} float16")
+        _say(console, f"{file_or_pieces(out / 'captions.npy')}: {rows:,} captions × {width} float16")
     return made
 
 

@@ -54,7 +54,7 @@ def convert_precomp(
     for pairs in splits:
         require_usable(pairs)
     if kind == "parquet":
-        _pyarrow()  # before the long part
+        open_pyarrow()  # before the long part
     folder.mkdir(parents=True, exist_ok=True)
     vectors = [pairs.caption_vectors for pairs in splits if pairs.caption_vectors is not None]
     images = [pairs.images for pairs in splits]
@@ -112,7 +112,7 @@ def _columns(splits: Sequence[PairSet], ids: Sequence[str] | None) -> dict[str, 
 def _write_table(path: Path, kind: str, columns: Mapping[str, Sequence[str]]) -> None:
     records = zip(*columns.values(), strict=True)
     if kind == "parquet":
-        pyarrow, parquet = _pyarrow()
+        pyarrow, parquet = open_pyarrow()
         with atomic_path(path) as temporary:
             parquet.write_table(pyarrow.table(columns), temporary)
     elif kind == "jsonl":
@@ -122,7 +122,8 @@ def _write_table(path: Path, kind: str, columns: Mapping[str, Sequence[str]]) ->
         write_csv(path, columns, records, delimiter="\t" if kind == "tsv" else ",")
 
 
-def _pyarrow() -> tuple[Any, Any]:
+def open_pyarrow() -> tuple[Any, Any]:
+    """Return the modules pyarrow and pyarrow.parquet; `InputError` says how to install them."""
     try:
         import pyarrow
         import pyarrow.parquet

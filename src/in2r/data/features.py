@@ -16,6 +16,7 @@ from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 from torch import Tensor
 
+from in2r.data.pieces import Pieces, joined, piece_files
 from in2r.errors import InputError
 from in2r.files import naming
 from in2r.layers.pooling import masked_mean
@@ -32,10 +33,10 @@ BLOCK_BYTES = 2**25
 
 @dataclass(frozen=True, eq=False)
 class Features:
-    """Items × regions × dim; a memory-mapped or in-memory array, copied only by `resident`.
+    """Items × regions × dim; memory-mapped or in-memory arrays, copied only by `resident`.
 
     Attributes:
-        array: (rows, regions, dim), of any floating-point type and order in memory.
+        array: (rows, regions, dim), of any floating-point type and order in memory; or pieces that are read as one.
         rows: (items,) int64, the row of each item (where a file repeats images, every fifth row).
         lengths: (items,) int64 in 1..regions, or None when every item has all regions.
         source: what messages call the array, usually the file's name.
@@ -43,7 +44,7 @@ class Features:
             None.
     """
 
-    array: NDArray[Any]
+    array: NDArray[Any] | Pieces
     rows: NDArray[np.int64]
     lengths: NDArray[np.int64] | None = None
     source: str = "features"
@@ -104,12 +105,21 @@ class Features:
 
     def _copy(self, rows: NDArray[np.int64]) -> NDArray[Any]:
         """Return rows (n, regions, dim) as a fresh, writable array in `dtype` and C order."""
-        require_whole(self.array)
-        if self.array.dtype == self.dtype and self.array.flags.c_contiguous:
+        if not isinstance(self.array, Pieces):
+            return self._taken(self.array, rows)
+        values = np.empty((len(rows), self.regions, self.dim), self.dtype)
+        for array, places, its in self.array.holding(rows):
+            values[places] = self._taken(array, its)
+        return values
+
+    def _taken(self, array: NDArray[Any], rows: NDArray[np.int64]) -> NDArray[Any]:
+        """Return what `_copy` does, of one array."""
+        require_whole(array)
+        if array.dtype == self.dtype and array.flags.c_contiguous:
             # a copy-on-write map, which would be writable too, fails on files larger than the memory
-            return np.take(self.array, rows, axis=0)
+            return np.take(array, rows, axis=0)
         with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, which a scan finds
-            return np.ascontiguousarray(self.array[rows], dtype=self.dtype)  # `take` would copy the whole array first
+            return np.ascontiguousarray(array[rows], dtype=self.dtype)  # `take` would copy the whole array first
 
     def select(self, items: NDArray[np.int64] | slice) -> "Features":
         """Return the chosen items over the same array (nothing is copied, and nothing is resident)."""
@@ -161,6 +171,11 @@ def open_npy(path: Path) -> NDArray[Any]:
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
     except (ValueError, OSError, EOFError, SyntaxError, TokenError) as error:  # the last two: of a broken header
+        if isinstance(error, OSError) and error.errno == errno.EMFILE:
+            raise InputError(
+                f"{path}: this process may not hold more files open; cut features into fewer pieces, or raise the "
+                "limit (ulimit -n)"
+            ) from None
         reason = " ".join(str(error).split()) or "cut off"
         if "Python objects" in reason:
             raise InputError(
@@ -183,19 +198,41 @@ def open_array(path: Path) -> NDArray[Any]:
     Raises:
         InputError: the file is missing, cut off, not npy, or of another kind.
     """
-    array = open_npy(path)
-    if array.dtype.kind != "f":
-        raise InputError(f"{path}: dtype {array.dtype}; features are float16 or float32 (array.astype('float32'))")
-    if array.ndim not in (2, 3) or 0 in array.shape:
-        raise InputError(f"{path}: shape {array.shape}; expected (rows, regions, dim) or (rows, dim), none of them 0")
+    array = _open_shaped(path)
     if not array.flags.c_contiguous:
         log.warning(
             "%s: stored in Fortran order, in which an image lies all over the file, so reading is slow; "
             "numpy.save(path, numpy.ascontiguousarray(array)) stores it in C order", path,
         )  # fmt: skip
-    if array.dtype not in (np.float16, np.float32):
-        log.info("%s: dtype %s, converted block by block while it is read", path, array.dtype)
+    _say_converted(path, array.dtype)
+    return array
+
+
+def open_file_or_pieces(path: Path) -> NDArray[Any] | Pieces:
+    """Memory-map a feature file as `open_array` does, or a folder of them as one array.
+
+    Raises:
+        InputError: as `open_array`; the files of a folder are no pieces of one array.
+    """
+    if not path.is_dir():
+        return open_array(path)
+    pieces = joined({file: _open_shaped(file) for file in piece_files(path)})
+    _say_converted(path, pieces.dtype)
+    return pieces
+
+
+def _open_shaped(path: Path) -> NDArray[Any]:
+    array = open_npy(path)
+    if array.dtype.kind != "f":
+        raise InputError(f"{path}: dtype {array.dtype}; features are float16 or float32 (array.astype('float32'))")
+    if array.ndim not in (2, 3) or 0 in array.shape:
+        raise InputError(f"{path}: shape {array.shape}; expected (rows, regions, dim) or (rows, dim), none of them 0")
     return array if array.ndim == 3 else array[:, None, :]
+
+
+def _say_converted(path: Path, dtype: "np.dtype[Any]") -> None:
+    if dtype not in (np.float16, np.float32):
+        log.info("%s: dtype %s, converted block by block while it is read", path, dtype)
 
 
 def create_npy(path: Path, dtype: Any, shape: tuple[int, ...]) -> np.memmap[Any, Any]:

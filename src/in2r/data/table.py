@@ -5,6 +5,7 @@ images.npy           (images, regions, dim) or (images, dim)
 image_lengths.npy    optional, (images,): how many of an image's regions are real
 image_ids.txt        optional, one id a line in the order of images.npy; without it `image` is the row, from 0
 captions.npy         optional, (table rows, dim): a caption as a vector
+images/, captions/   in place of images.npy, captions.npy: pieces, npy files that are read as one array
 data.json            optional, other names of files and columns, another encoding
 image_verdicts.csv   optional, of `in2r features`: images that could not be read, whose rows are left out
 encoder.json         optional, of `in2r features`: what made the features
@@ -19,11 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from in2r.data.encoder_record import read_encoder
-from in2r.data.features import Features, open_array
+from in2r.data.features import Features, open_file_or_pieces
 from in2r.data.fingerprint import fingerprint
 from in2r.data.pairs import SPLITS, PairSet, canonical_split
 from in2r.data.table_images import find_images, say_left_out
-from in2r.data.table_layout import FILES, find_layout, read_image_ids, read_lengths
+from in2r.data.table_layout import FILES, file_or_pieces, find_layout, read_image_ids, read_lengths
 from in2r.data.table_rows import Rows, read_names, read_table, read_whole
 from in2r.data.user_table import UserTable
 from in2r.data.verdicts import FILE as VERDICTS
@@ -71,7 +72,7 @@ class TableSource:
         self.unreadable: list[str] = []
         """rows that are left out, because image_verdicts.csv says why their image has no features: line, id, verdict"""
         self._layout = find_layout(path)
-        self._array = open_array(self._layout.features)
+        self._array = open_file_or_pieces(self._layout.features)
         rows = self._open_files(caption_vectors)
         self._match_rows(rows, split_seed, skip_missing)
         if announce and self._drawn_from is not None:
@@ -154,12 +155,12 @@ class TableSource:
     def unread_vectors(self) -> Path | None:
         """Return the file of caption vectors that lies there and is not read; None where there is none."""
         file = self._layout.caption_vectors
-        return file if self._vector_file is None and file.is_file() else None
+        return file if self._vector_file is None and file.exists() else None
 
     def encoder(self) -> dict[str, Any] | None:
         """Return the record of what made the features that are read; None where the folder has none."""
         record = read_encoder(self.path)
-        if record is not None and self._vector_file != self.path / FILES["caption_vectors"]:
+        if record is not None and self._vector_file != file_or_pieces(self.path / FILES["caption_vectors"]):
             return {**record, "text": None}
         return record
 
@@ -189,7 +190,7 @@ class TableSource:
         """Read all but the features, and the table itself; what does not depend on one another is all looked at."""
         faults = Faults()
         with faults.gather():
-            self._lengths = read_lengths(self._layout, *self._array.shape[:2])
+            self._lengths = read_lengths(self._layout, len(self._array), self._array.shape[1])
         with faults.gather():
             self._ids = read_image_ids(self._layout, len(self._array))
         with faults.gather():
@@ -223,7 +224,7 @@ class TableSource:
     def _read_rows(self, wants_captions: bool) -> Rows:
         layout = self._layout
         image, caption, split = (layout.columns[name] for name in ("image", "caption", "split"))
-        needed = [image, caption] if wants_captions and not layout.caption_vectors.is_file() else [image]
+        needed = [image, caption] if wants_captions and not layout.caption_vectors.exists() else [image]
         rows = read_table(layout.table, needed, [caption, split], layout.encoding)
         if not rows.lines:
             raise InputError(f"{layout.table}: 0 pairs: {len(self._array)} images without caption")
@@ -231,14 +232,14 @@ class TableSource:
 
     def _choose_vectors(self, asked: str | bool | None) -> Path | None:
         if isinstance(asked, str):
-            return self.path / (asked if asked.endswith(".npy") else f"{asked}.npy")
+            return self.path / asked if asked.endswith(".npy") else file_or_pieces(self.path / f"{asked}.npy")
         return self._layout.caption_vectors if asked or self._captions is None else None
 
     def _open_vectors(self) -> Features | None:
         file, rows = self._vector_file, len(self._lines)
         if file is None:
             return None
-        array = open_array(file)
+        array = open_file_or_pieces(file)
         if array.shape[:2] != (rows, 1):
             raise InputError(
                 f"{file}: shape {array.shape}; expected one vector for each of the {rows} rows of "

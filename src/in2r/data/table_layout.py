@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from in2r.data.features import open_npy
+from in2r.data.pieces import has_pieces
 from in2r.data.rows import read_ids
 from in2r.errors import Faults, InputError
 from in2r.files import read_json
@@ -47,7 +48,7 @@ def find_layout(folder: Path) -> Layout:
     if len(tables) != 1:
         found = " and ".join(tables) or "none of them"
         raise InputError(f"{folder}: found {found}; expected one of {', '.join(TABLES)}, or its name in data.json")
-    files = {key: folder / named.get(key, name) for key, name in FILES.items()}
+    files = {key: folder / named[key] if key in named else file_or_pieces(folder / name) for key, name in FILES.items()}
     for key in ("lengths", "image_ids"):
         if key in named and not files[key].is_file():
             raise InputError(f"{path}: {key}: no file {files[key].name} in the folder")
@@ -61,6 +62,20 @@ def find_layout(folder: Path) -> Layout:
         encoding=named.get("encoding"),
         columns={name: columns.get(name, name) for name in ("image", "caption", "split")},
     )
+
+
+def file_or_pieces(file: Path) -> Path:
+    """Return an npy file, or the folder of pieces of its name where there is one, such as images/ for images.npy.
+
+    Raises:
+        InputError: both are there.
+    """
+    pieces = file.with_suffix("")
+    if file.suffix != ".npy" or not has_pieces(pieces):
+        return file
+    if os.path.lexists(file):
+        raise InputError(f"{pieces}: a folder of npy files beside {file.name}; remove the one that is not meant")
+    return pieces
 
 
 def _require_keys(path: Path, value: Any, known: tuple[str, ...], prefix: str = "") -> None:

@@ -1,7 +1,7 @@
 """Images → rows of features: decoded by threads in their order, encoded in batches, written as they come."""
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
@@ -65,17 +65,29 @@ def encode_images(
     """
     progress = work.progress
     left = islice(items, progress.looked_at, None)
-    with pixel_limit(pixels), closing(_prepared(left, encoder, workers, batch, pixels)) as stream:
-        while some := list(islice(stream, batch)):
+    with closing(prepared_batches(left, encoder, batch, workers, pixels)) as batches:
+        for some in batches:
             encoded = encode_prepared(some, encoder, regions)
             if encoded is not None:
                 rows, progress.regions = encoded
-                _require_shape(work, rows, some, len(items))
+                if not progress.rows:
+                    progress.shape = rows.shape[1:]
+                    require_free_space(work.path, len(items) * rows[0].nbytes)
+                require_shape(rows, progress.shape, some)
                 append_rows(work.images, rows, progress.rows)
                 progress.rows += len(rows)
             work.add_verdicts([one.verdict for one in some])
             work.keep()
             on_batch(progress.looked_at)
+
+
+def prepared_batches(
+    items: Iterable[Item], encoder: ImageEncoder, batch: int, workers: int, pixels: int
+) -> Generator[list[Prepared], None, None]:
+    """Yield images batch by batch, in their order; close it when you stop. Arguments are those of `encode_images`."""
+    with pixel_limit(pixels), closing(_prepared(iter(items), encoder, workers, batch, pixels)) as stream:
+        while some := list(islice(stream, batch)):
+            yield some
 
 
 def _prepared(
@@ -149,14 +161,10 @@ def _refuse_useless(some: Sequence[Prepared]) -> None:
         raise InputError(f"{refused[0].file}: the encoder's preprocessing fails on every image: {refused[0].detail}")
 
 
-def _require_shape(work: Unfinished, rows: NDArray[Any], some: Sequence[Prepared], images: int) -> None:
-    """Note the shape of the first rows, and that the disk has room for all; refuse rows of another shape later."""
-    if not work.progress.rows:
-        work.progress.shape = rows.shape[1:]
-        require_free_space(work.path, images * rows[0].nbytes)
-    if rows.shape[1:] != work.progress.shape:
+def require_shape(rows: NDArray[Any], expected: tuple[int, ...], some: Sequence[Prepared]) -> None:
+    """Refuse the rows of a batch that are of another shape than those before."""
+    if rows.shape[1:] != expected:
         place = next(one.verdict.file for one in some if one.values is not None)
-        expected = work.progress.shape
         raise InputError(
             f"{place}: the encoder returned rows of {rows.shape[1:]}, before of {expected}; they must agree"
         )

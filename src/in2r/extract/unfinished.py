@@ -15,12 +15,16 @@ from pathlib import Path
 from typing import Any
 
 from in2r.data.made_from import read_made_from
+from in2r.data.pieces import has_pieces
+from in2r.data.table_layout import file_or_pieces
 from in2r.data.verdicts import Verdict
 from in2r.errors import InputError
 from in2r.files import read_json, write_json
 from in2r.form import read
 
 FORMAT = 1
+BEGUN = ("progress.json", "pieces.json")
+"""Files of which one is there while a folder is unfinished: that of one process, that of several (`shared.py`)."""
 
 
 @dataclass
@@ -58,22 +62,6 @@ class Unfinished:
         self._verdicts = self.path / "verdicts.jsonl"
         self.progress = Progress({})
 
-    def made(self, settings: Mapping[str, object]) -> bool:
-        """Tell whether the folder was finished with these settings.
-
-        Raises:
-            InputError: with other settings.
-        """
-        found = None if self._file.is_file() else read_made_from(self.out)
-        if found is None or not (self.out / "images.npy").is_file():
-            return False
-        other = _changed(found.settings, settings)
-        if other:
-            raise InputError(
-                f"{self.out}: was made with other settings: {', '.join(other)}; give a new folder, or remove this one"
-            )
-        return True
-
     @contextmanager
     def begun(self, settings: Mapping[str, object]) -> Iterator["Unfinished"]:
         """Hold the folder for this process, begin the work or take up what was done with the same settings.
@@ -81,7 +69,8 @@ class Unfinished:
         Raises:
             InputError: the folder holds something else, other settings began it, or another process works here.
         """
-        self._refuse_others()
+        if not self._file.is_file():
+            refuse_others(self.out, self._file.name)
         self.path.mkdir(parents=True, exist_ok=True)
         with (self.path / "lock").open("a") as lock:
             try:
@@ -97,22 +86,12 @@ class Unfinished:
                 self.keep()
             yield self
 
-    def _refuse_others(self) -> None:
-        if self._file.is_file():
-            return
-        names = sorted(entry.name for entry in self.out.iterdir()) if self.out.is_dir() else []
-        foreign = [name for name in names if name != self.path.name]
-        if "images.npy" in foreign:
-            raise InputError(f"{self.out}: holds features already; give a new folder, or remove this one")
-        if foreign or (self.out.exists() and not self.out.is_dir()):
-            raise InputError(f"{self.out}: holds {foreign[0] if foreign else 'a file'}; give a new folder")
-
     def _take_up(self, settings: Mapping[str, object]) -> None:
         values = read_json(self._file)
         if not isinstance(values, dict) or values.get("format_version") != FORMAT:
             raise InputError(f"{self._file}: of another version of in2r; remove {self.out} and start again")
         self.progress = read(Progress, values, str(self._file))
-        other = _changed(self.progress.settings, settings)
+        other = changed(self.progress.settings, settings)
         if other and not self.progress.looked_at:  # nothing was done: an encoder that failed at once, for instance
             self.progress = Progress(dict(settings))
             self.keep()
@@ -146,6 +125,12 @@ class Unfinished:
             for _ in range(self.progress.looked_at):
                 yield Verdict(**json.loads(file.readline()))
 
+    def place(self) -> None:
+        """Give the arrays their places in the data folder; one that has its is left alone."""
+        for part in (self.captions, self.images):
+            if part.is_file():
+                part.replace(self.out / part.name)
+
     def remove(self) -> None:
         """Remove what is left, the progress last."""
         for name in ("verdicts.jsonl", "images.npy", "captions.npy", "lock", "progress.json"):
@@ -155,7 +140,43 @@ class Unfinished:
         self.path.rmdir()
 
 
-def _changed(before: Mapping[str, object], now: Mapping[str, object]) -> list[str]:
+def was_made(out: Path, settings: Mapping[str, object]) -> bool:
+    """Tell whether a folder was finished with these settings, in pieces or not.
+
+    Raises:
+        InputError: with other settings.
+    """
+    is_unfinished = any((out / "unfinished" / name).is_file() for name in BEGUN)
+    found = None if is_unfinished else read_made_from(out)
+    if found is None or not file_or_pieces(out / "images.npy").exists():
+        return False
+    other = changed(found.settings, settings)
+    if other:
+        raise InputError(
+            f"{out}: was made with other settings: {', '.join(other)}; give a new folder, or remove this one"
+        )
+    return True
+
+
+def refuse_others(out: Path, begun: str) -> None:
+    """Refuse to begin work in a folder that holds something else, or work of the other kind.
+
+    Args:
+        out: the data folder.
+        begun: of `BEGUN`, the file of the work that may be there.
+    """
+    for name, how in zip(BEGUN, ("without", "with"), strict=True):
+        if name != begun and (out / "unfinished" / name).is_file():
+            raise InputError(f"{out}: was begun {how} --pieces; give the same command again, or a new folder")
+    names = sorted(entry.name for entry in out.iterdir()) if out.is_dir() else []
+    foreign = [name for name in names if name != "unfinished"]
+    if "images.npy" in foreign or has_pieces(out / "images"):
+        raise InputError(f"{out}: holds features already; give a new folder, or remove this one")
+    if foreign or (out.exists() and not out.is_dir()):
+        raise InputError(f"{out}: holds {foreign[0] if foreign else 'a file'}; give a new folder")
+
+
+def changed(before: Mapping[str, object], now: Mapping[str, object]) -> list[str]:
     """Return what differs between two settings, with both values."""
     return [
         f"{name} (was {_short(before.get(name))}, now {_short(now.get(name))})"

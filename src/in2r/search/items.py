@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from in2r.data.pairs import DataSource, PairSet
@@ -130,5 +131,5 @@ def _require_same_image(source: DataSource, one: tuple[PairSet, int], other: tup
 
 
 def _features(pairs: PairSet, image: int) -> NDArray[Any]:
-    found: NDArray[Any] = pairs.images.array[pairs.images.rows[image]]
-    return found
+    values, _ = pairs.images.gather(torch.tensor([image]))
+    return values.numpy()

@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 
 import in2r
 from in2r.data.features import open_npy, require_whole
-from in2r.data.fingerprint import file_hash
+from in2r.data.fingerprint import content_hash, file_hash
+from in2r.data.table_layout import file_or_pieces
 from in2r.errors import InputError
 from in2r.files import read_json, remove_temporaries, write_json
 from in2r.form import read
@@ -170,8 +171,8 @@ def require_same_data(config: IndexConfig) -> None:
     """
     for data in config.data:
         for name, expected in data.files.items():
-            file = Path(data.path) / name
-            if file.is_file() and file_hash(file) != expected:
+            file = file_or_pieces(Path(data.path) / name)
+            if file.exists() and content_hash(file) != expected:
                 raise InputError(f"{file}: changed since it was indexed; index it again (`in2r index ... --force`)")
 
 

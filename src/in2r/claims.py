@@ -1,4 +1,4 @@
-"""Claims: which process works on a cell, among processes and machines that share the grid's folder.
+"""Claims: which process works on what, among processes and machines that share a folder.
 
 A claim is a file that only one process can create; it names host and process. The process holds a lock on it, which the
 system releases when the process ends, however it ends. So a claim without a lock is free on the machine that made it.
@@ -16,7 +16,7 @@ from typing import IO
 
 @dataclass(frozen=True)
 class Holder:
-    """Who claimed a cell."""
+    """Who claimed some work."""
 
     host: str
     process: int
@@ -45,18 +45,20 @@ class Claim:
         return self._file.fileno()
 
     def release(self) -> None:
-        """Give the cell back."""
+        """Give the work back."""
         self.path.unlink(missing_ok=True)
         self._file.close()
 
 
 def claim(path: Path) -> Claim | None:
-    """Claim a cell; None when someone else holds it.
+    """Claim what a file stands for; None when someone else holds it.
 
     Args:
-        path: the claim's file; its folder is made.
+        path: the claim's file.
+
+    Raises:
+        FileNotFoundError: its folder is not there.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     created, file = _open(path)
     if file is None:
         return None
@@ -77,7 +79,7 @@ def claim(path: Path) -> Claim | None:
 
 
 def holder(path: Path) -> Holder | None:
-    """Return who holds a claim; None when the cell is free.
+    """Return who holds a claim; None when nobody does.
 
     Args:
         path: the claim's file.

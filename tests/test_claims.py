@@ -1,4 +1,4 @@
-"""Claims: one process holds a cell, a process that is gone holds none, and another machine's claim stands."""
+"""Claims: one process holds one; a process that is gone holds none; another machine's claim stands."""
 
 import json
 import socket
@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from in2r.bench.claims import Claim, Holder, claim, holder
+from in2r.claims import Claim, Holder, claim, holder
 
 HOLD = """
 import sys
 from pathlib import Path
-from in2r.bench.claims import claim
+from in2r.claims import claim
 held = claim(Path(sys.argv[1]))
 print(held is not None, flush=True)
 sys.stdin.read()
@@ -30,6 +30,9 @@ def elsewhere(path: Path) -> None:
 def test_a_cell_has_one_holder_until_it_is_given_back(tmp_path: Path) -> None:
     path = tmp_path / "claims" / "cell.json"
     assert holder(path) is None
+    with pytest.raises(FileNotFoundError):
+        claim(path)
+    path.parent.mkdir()
     first = claim(path)
     assert first is not None
     found = holder(path)
