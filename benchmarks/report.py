@@ -13,6 +13,7 @@ from typing import Any
 from pages import DOCS, markdown, replace_parts
 from report_audit import write_audit, write_feeds, write_scale, write_trained
 from report_peers import dev_by_epoch, division, guard_table, guarded
+from report_scaling import write_scaling
 
 from in2r.bench.compare import RSUM, Line
 from in2r.bench.folder import GridFolder
@@ -390,6 +391,7 @@ def main() -> int:
         write(report)
     write_audit()
     write_trained()
+    write_scaling()
     write_scale()
     write_feeds()
     return 0

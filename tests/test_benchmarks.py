@@ -18,6 +18,9 @@ sys.path.insert(0, str(FOLDER))  # they are scripts beside each other, as `pytho
 gpu_check, plain, report_audit, run, toolkit, words, workload = map(
     importlib.import_module, ("gpu_check", "plain", "report_audit", "run", "toolkit", "words", "workload")
 )
+report_scaling, scale, scale_memory, scale_state = map(
+    importlib.import_module, ("report_scaling", "scale", "scale_memory", "scale_state")
+)
 CPU = torch.device("cpu")
 
 
@@ -259,3 +262,40 @@ def test_seeds_of_a_setting_are_averaged_and_what_captions_are_read_by_is_not_mi
     assert report_audit.mean(rows["near, 20 %"], "recall") == "0.150 ± 0.071"
     assert report_audit.mean(rows["word, 20 %, TF-IDF"], "recall") == "0.000"
     assert report_audit.mean(rows["near, 20 %"], "precision") == ""
+
+
+def test_a_made_run_is_measured_part_by_part(tmp_path):
+    scale.make(tmp_path / "data", 1500)
+    found = scale.measure(tmp_path / "data", "in2r")
+    for row in report_scaling.TIMES.values():
+        assert report_scaling.per_pair(found, 1500, row) > 0
+    held = found["parts"]["build"]["held"]
+    assert all(part["peak"] >= held for name, part in found["parts"].items() if name not in ("open", "build"))
+    division = 12 * 1500  # sets, probabilities and elite pairs for two networks
+    memory = 2 * found["memory_entries"] * (2 * 64 * 4 + 3 * 8)
+    assert found["checkpoint_bytes"] > division + memory
+
+
+def test_the_steps_of_both_networks_are_counted_for_a_pair():
+    run = {"parts": {"main: step": {"seconds": 0.064}, "observe A": {"seconds": 1.0}, "observe B": {"seconds": 2.0}}}
+    assert report_scaling.per_pair(run, 10**6, ("main: step",)) == pytest.approx(1000)  # 64 ms, 128 pairs, twice
+    assert report_scaling.per_pair(run, 10**6, ("observe A", "observe B")) == pytest.approx(3)
+    assert report_scaling.per_pair(run, 10**6, ("divide",)) is None
+
+
+def test_the_page_on_scale_shows_what_the_records_say(tmp_path, monkeypatch):
+    page = tmp_path / "scaling.md"
+    page.write_text((FOLDER.parent / "docs" / "scaling.md").read_text(encoding="utf-8"), encoding="utf-8")
+    monkeypatch.setattr(report_scaling, "DOCS", tmp_path)
+    report_scaling.write_scaling()
+    assert page.read_text(encoding="utf-8") == (FOLDER.parent / "docs" / "scaling.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("kind", ["float32", "float16"])
+def test_a_memory_is_measured_full(kind):
+    assert scale_memory.measure(256, kind)["nearest_seconds"] > 0
+
+
+def test_bytes_a_pair_are_those_that_grow():
+    small, large = {"sets": 1000, "weight": 40}, {"sets": 2000, "weight": 40, "moment": 4000}
+    assert scale_state.per_pair(small, large) == {"sets": 1.0}

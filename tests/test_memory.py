@@ -6,7 +6,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
 
+import in2r.memory
 from in2r.memory import MemoryBank
 
 REFERENCE = {k: torch.from_numpy(v) for k, v in np.load(Path(__file__).parent / "arrays" / "memory.npz").items()}
@@ -248,3 +250,64 @@ def test_ids_of_any_integer_type_are_taken():
     ids = torch.tensor([7, 8], dtype=torch.int32)
     bank.push(vectors(2), vectors(2), ids, groups=ids.to(torch.int16))
     assert [tensor.tolist() for tensor in bank.entries()[2:]] == [[7, 8], [7, 8]]
+
+
+class Made(TorchDispatchMode):
+    """Notes the most numbers that any new tensor has; views of a memory's buffers are none."""
+
+    def __init__(self, bank):
+        super().__init__()
+        self.kept = {buffer.untyped_storage().data_ptr() for buffer in bank.buffers()}
+        self.most = 0
+
+    def __torch_dispatch__(self, operation, types, given=(), named=None):
+        made = operation(*given, **(named or {}))
+        for tensor in made if isinstance(made, tuple | list) else [made]:
+            if isinstance(tensor, torch.Tensor) and tensor.untyped_storage().data_ptr() not in self.kept:
+                self.most = max(self.most, tensor.numel())
+        return made
+
+
+@pytest.mark.parametrize("precision", [torch.float32, torch.float16])
+def test_a_search_in_blocks_finds_what_one_product_finds_and_makes_nothing_larger(monkeypatch, precision):
+    bank = MemoryBank(700, 16, precision=precision)
+    push(bank, range(600), [i // 3 for i in range(600)])
+    query, excluded = vectors(20, 16, seed=5), torch.arange(40).reshape(20, 2)
+    by_hand = query @ bank.images[:600].float().T
+    by_hand[(bank.groups[:600] == excluded[:, :1]) | (bank.groups[:600] == excluded[:, 1:])] = -torch.inf
+    expected = by_hand.topk(7)
+    for numbers in (2**23, 3000, 60):  # one block; blocks of 150 entries; of 3, fewer than k
+        monkeypatch.setattr(in2r.memory, "NUMBERS", numbers)
+        with Made(bank) as made:
+            near = bank.nearest(query, 7, exclude_groups=excluded)
+        torch.testing.assert_close(near.scores, expected.values, rtol=0, atol=1e-6)
+        assert torch.equal(near.ids, bank.ids[expected.indices])
+        assert near.images.dtype == near.texts.dtype == torch.float32
+        if numbers == 3000:
+            assert made.most <= 3000  # one product would have made 20 × 600
+
+
+@given(st.integers(0, 999), st.integers(1, 64))
+def test_half_precision_moves_a_score_by_less_than_its_rounding(seed, dim):
+    """By Cauchy-Schwarz: |q · (k - k16)| ≤ |k - k16| ≤ 2⁻¹¹ |k|, beside what is smaller than the smallest number."""
+    banks = [MemoryBank(50, dim, precision=precision) for precision in (torch.float32, torch.float16)]
+    for bank in banks:
+        push(bank, range(50), seed=seed)
+    query = vectors(9, dim, seed=seed + 7)
+    exact, half = (bank.nearest(query, 50) for bank in banks)
+    bound = 2**-11 + dim**0.5 * 2**-25 + 1e-6
+    by_id = [near.scores.gather(1, near.ids.argsort(dim=1)) for near in (exact, half)]
+    assert (by_id[0] - by_id[1]).abs().max() <= bound
+    # so an entry may change its place only with one that is as near up to twice the bound
+    assert (exact.scores - by_id[0].gather(1, half.ids)).abs().max() <= 2 * bound
+
+
+def test_half_precision_takes_half_the_memory_and_survives_saving():
+    full, half = (MemoryBank(1000, 64, precision=precision) for precision in (torch.float32, torch.float16))
+    assert half.images.nbytes == full.images.nbytes // 2 == 1000 * 64 * 2
+    push(half, range(1200))
+    again = MemoryBank(1000, 64, precision=torch.float16)
+    again.load_state_dict(half.state_dict())
+    for kept, found in zip(half.entries(), again.entries(), strict=True):
+        assert torch.equal(kept, found)
+    assert again.entries()[0].dtype == torch.float16

@@ -33,6 +33,8 @@ METHOD = In2r(In2rConfig(), PartitionConfig())
 class Plain(Backbone):
     """Encoders without weights: the features themselves, scaled to unit norm."""
 
+    dim = 6
+
     def encode_images(self, values: Tensor, mask: Tensor | None = None, batches: object = None) -> Items:
         return Items(torch.nn.functional.normalize(values.mean(1), dim=1))
 
@@ -152,6 +154,24 @@ def test_many_batches_go_through_the_encoder_in_chunks(monkeypatch: pytest.Monke
     monkeypatch.setattr("in2r.training.division.CHUNK", 2)
     assert torch.equal(whole["sce"], observed(data, 4)["sce"])
     assert torch.equal(whole["sce"], observed(data, 4, backbone=Interacting)["sce"])
+
+
+@pytest.mark.parametrize("kept", [240, 239])
+def test_images_that_would_fill_the_memory_are_encoded_chunk_by_chunk(
+    kept: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten images of six numbers are 240 bytes; of the 44 captions (41, and three again) a chunk holds eight."""
+    data = tiny(captions=41)
+    whole = observed(data, 4)
+    monkeypatch.setattr("in2r.training.division.CHUNK", 2)
+    monkeypatch.setattr("in2r.training.division.IMAGES_KEPT", kept)
+    net = Net(Plain(), torch.nn.Module())
+    assert torch.equal(whole["sce"], observed(data, 4, net=net)["sce"])
+    order = torch.randperm(41, generator=torch_generator(0, "scoring order"))
+    chunks = torch.split(torch.cat([order, order[:3]]), 8)
+    images = 10 if kept == 240 else sum(len(set((chunk % 10).tolist())) for chunk in chunks)
+    assert net.cost.encoded_without_gradient == images + 44
+    assert images == 10 or images > 20
 
 
 @pytest.mark.parametrize(("at_once", "mismatched"), [(16, 11), (2, 2)])

@@ -262,7 +262,7 @@ def change_setting(folder: Path, section: str, name: str, value: Any) -> None:
 
 def test_settings_that_no_longer_fit_the_checkpoint(copied: Path) -> None:
     change_setting(copied, "model", "dim", 12)
-    with pytest.raises(InputError, match=r"step-.*: other weights than .*config\.yaml asks for"):
+    with pytest.raises(InputError, match=r"step-.*: other weights than the settings of the run ask for"):
         resume_run(copied, force=True)
 
 

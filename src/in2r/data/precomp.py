@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from in2r.data.features import Features, open_array
 from in2r.data.fingerprint import fingerprint
+from in2r.data.numbered import Numbered
 from in2r.data.pairs import SPLITS, PairSet, canonical_split
 from in2r.data.rows import read_ids, read_lines, read_text, split_records
 from in2r.errors import Faults, InputError, command_line
@@ -172,7 +173,7 @@ class PrecompSource:
             raise InputError(f"{path}: shape {array.shape}; caption vectors are (captions, dim)")
         return Features(array, np.arange(len(array), dtype=np.int64), source=path.name)
 
-    def _image_ids(self, name: str, captions: _Captions, images: int) -> list[str]:
+    def _image_ids(self, name: str, captions: _Captions, images: int) -> Sequence[str]:
         if captions.ids is not None:
             return captions.ids
         path = self._file(name, "ids.txt")
@@ -186,7 +187,7 @@ class PrecompSource:
                 "%s: %d ids, but %d images with %d captions; not used, so the images are named %s:0, %s:1, ...",
                 path, len(ids), images, captions.count, name, name,
             )  # fmt: skip
-        return [f"{name}:{image}" for image in range(images)]
+        return Numbered(np.arange(images), f"{name}:")
 
     def _dev_captions(self, captions: _Captions, step: int) -> int:
         """Return how many dev captions count: as SCAN has it (1000 images), as NCR (1000 rows), or all."""

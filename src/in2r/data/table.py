@@ -12,6 +12,7 @@ encoder.json         optional, of `in2r features`: what made the features
 """
 
 import logging
+from array import array
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from numpy.typing import NDArray
 from in2r.data.encoder_record import read_encoder
 from in2r.data.features import Features, open_file_or_pieces
 from in2r.data.fingerprint import fingerprint
+from in2r.data.numbered import Numbered
 from in2r.data.pairs import SPLITS, PairSet, canonical_split
 from in2r.data.table_images import find_images, say_left_out
 from in2r.data.table_layout import FILES, file_or_pieces, find_layout, read_image_ids, read_lengths
@@ -99,7 +101,7 @@ class TableSource:
         lengths = None if self._lengths is None else self._lengths[rows]
         images = Features(self._array, rows, lengths, self._layout.features.name)
         captions = None if self._captions is None else [self._captions[row] for row in chosen.tolist()]
-        ids = [str(row) if self._ids is None else self._ids[row] for row in rows.tolist()]
+        ids = Numbered(rows) if self._ids is None else [self._ids[row] for row in rows.tolist()]
         image_of_caption = image_of_caption.astype(np.int64)
         vectors = None if self._vectors is None else self._vectors.select(chosen)
         return PairSet(name, images, image_of_caption, captions, vectors, ids)
@@ -140,7 +142,7 @@ class TableSource:
         verdicts = read_verdicts(file) if left_out and file.is_file() else {}
         why = {name: one.verdict for name, one in verdicts.items() if not one.encoded}
         reasons = {row: why.get(named[row], MISSING) for row in left_out}
-        return UserTable(path, layout.encoding, columns, image, caption, self._lines, reasons)
+        return UserTable(path, layout.encoding, columns, image, caption, self._lines.tolist(), reasons)
 
     def images_in_several_splits(self) -> list[tuple[str, int]]:
         """Return (image, a row of the table) of images whose captions lie in more than one split."""
@@ -197,7 +199,7 @@ class TableSource:
             rows = self._read_rows(wants_captions=not caption_vectors)
         faults.settle()
         self._captions = rows.columns.get(self._layout.columns["caption"])
-        self._lines = rows.lines
+        self._lines = array("q", rows.lines)  # of 8 bytes each, not 36
         self._vector_file = self._choose_vectors(caption_vectors)
         return rows
 

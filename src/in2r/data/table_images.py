@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from in2r.data.near_ids import NearIds
+from in2r.data.numbered import Numbered, number_of
 from in2r.data.table_layout import Layout
 from in2r.data.verdicts import FILE as VERDICTS
 from in2r.data.verdicts import read_verdicts
@@ -50,9 +51,13 @@ def find_images(
     Raises:
         InputError: an image is not there, no verdict says why, and `skip` is not set; or no row is left.
     """
-    names = [str(row) for row in range(count)] if ids is None else ids
-    row_of = {name: row for row, name in enumerate(names)}
-    found = Found(np.array([row_of.get(image, -1) for image in images], dtype=np.int64))
+    names: Sequence[str] = Numbered(np.arange(count)) if ids is None else ids
+    if ids is None:
+        rows = (number_of(image, count) for image in images)
+    else:
+        row_of = {name: row for row, name in enumerate(ids)}
+        rows = (row_of.get(image, -1) for image in images)
+    found = Found(np.fromiter(rows, dtype=np.int64, count=len(images)))
     missing = np.flatnonzero(found.rows < 0).tolist()
     if missing:
         missing = _note_unreadable(found, layout, images, lines, missing)

@@ -18,11 +18,11 @@ from in2r.config import key
 from in2r.losses import soft_margin_triplet_loss, triplet_loss
 from in2r.methods.base import Method, MethodConfig, Now, Seen, Step, TrainingPairs, Walk
 from in2r.methods.contrast import no_negatives
-from in2r.methods.division import Belief, Division, divide_by_mixture, exchange
+from in2r.methods.division import Belief, Division, divide_by_mixture, exchange, fit_gaussians
 from in2r.methods.network import Batch, Net
 from in2r.models.base import Items
 from in2r.models.encode import evaluating
-from in2r.partition import fit_two_betas, fit_two_gaussians
+from in2r.partition import fit_two_betas
 
 HINGE = "triplet-mean"
 """the per-sample loss: the hinge averaged over all negatives"""
@@ -110,9 +110,11 @@ class Bicro(Method):
         """Give each network its peer's clean set."""
         p, verdicts = self.partition, {}
         for name, own in seen.items():
-            fit = fit_two_betas(own[HINGE], p.max_iter, minimum_separation=0, clean="lower_mean")
+            fit = fit_two_betas(
+                own[HINGE], p.max_iter, minimum_separation=0, clean="lower_mean", histogram_from=p.histogram_from
+            )
             # no bound on the separation of two Betas tells one group from two: two Gaussians say whether there are two
-            gaussians = fit_two_gaussians(own[HINGE], p.max_iter, p.tol, p.reg_covar, p.minimum_separation)
+            gaussians = fit_gaussians(own[HINGE], p)
             belief = Belief.of(gaussians, own.mismatched[HINGE], p)
             verdicts[name] = divide_by_mixture(
                 HINGE, own[HINGE], fit, belief, data.pairs, len(data.image_of_pair), p, name

@@ -17,12 +17,20 @@ from in2r.config import key
 from in2r.losses import sce_loss
 from in2r.methods.base import Method, MethodConfig, Now, Seen, Step, TrainingPairs, Walk
 from in2r.methods.contrast import no_negatives
-from in2r.methods.division import CLEAN, Belief, Division, PartitionConfig, divide_by_mixture, exchange, whole
+from in2r.methods.division import (
+    CLEAN,
+    Belief,
+    Division,
+    PartitionConfig,
+    divide_by_mixture,
+    exchange,
+    fit_gaussians,
+    whole,
+)
 from in2r.methods.network import Batch, Net
 from in2r.methods.warmup import SceWarmup
 from in2r.models.base import Items
 from in2r.models.encode import evaluating
-from in2r.partition import fit_two_gaussians
 
 INFONCE = "infonce"
 """the per-sample loss: cross-entropy to the given pair, the sum of both directions"""
@@ -92,7 +100,7 @@ class Cream(Method):
         """Give both networks the same three sets, and each its peer's clean probabilities too."""
         p, verdicts = self.partition, {}
         for name, own in seen.items():
-            fit = fit_two_gaussians(own[INFONCE].numpy(), p.max_iter, p.tol, p.reg_covar, p.minimum_separation)
+            fit = fit_gaussians(own[INFONCE], p)
             belief = Belief.of(fit, own.mismatched[INFONCE], p)
             verdicts[name] = divide_by_mixture(
                 INFONCE, own[INFONCE], fit, belief, data.pairs, len(data.image_of_pair), p, name

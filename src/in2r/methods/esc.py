@@ -20,11 +20,11 @@ from in2r.layers.pooling import masked_mean
 from in2r.losses import soft_margin_triplet_loss, triplet_loss
 from in2r.methods.base import Method, MethodConfig, Now, Seen, Step, TrainingPairs, Walk
 from in2r.methods.contrast import no_negatives
-from in2r.methods.division import Belief, Division, divide_by_mixture, exchange
+from in2r.methods.division import Belief, Division, divide_by_mixture, exchange, fit_gaussians
 from in2r.methods.network import Batch, Net
 from in2r.models.base import Items
 from in2r.models.encode import evaluating
-from in2r.partition import Fit, fit_two_betas, fit_two_gaussians
+from in2r.partition import Fit, fit_two_betas
 from in2r.transfer import at_least_float32
 
 DIVISION_LOSS = "hinge-and-equivariance"
@@ -119,10 +119,12 @@ class Esc(Method):
         p, verdicts = self.partition, {}
         for name, own in seen.items():
             losses = own[DIVISION_LOSS]
-            gaussians = fit_two_gaussians(losses, p.max_iter, p.tol, p.reg_covar, p.minimum_separation)
+            gaussians = fit_gaussians(losses, p)
             fit: Fit = gaussians
             if self.config.mixture == "beta":
-                fit = fit_two_betas(losses, p.max_iter, minimum_separation=0, clean="lower_mean")
+                fit = fit_two_betas(
+                    losses, p.max_iter, minimum_separation=0, clean="lower_mean", histogram_from=p.histogram_from
+                )
             # no bound on the separation of two Betas tells one group from two: two Gaussians say whether there are two
             belief = Belief.of(gaussians, own.mismatched[DIVISION_LOSS], p)
             verdicts[name] = divide_by_mixture(

@@ -18,10 +18,9 @@ from in2r.config import key
 from in2r.layers.pooling import LOWEST
 from in2r.methods.base import Method, MethodConfig, Now, Seen, Step, TrainingPairs, Walk
 from in2r.methods.contrast import no_negatives
-from in2r.methods.division import Division, PartitionConfig, whole
+from in2r.methods.division import Division, PartitionConfig, fit_gaussians, whole
 from in2r.methods.network import Batch, Net
 from in2r.models.base import Items
-from in2r.partition import fit_two_gaussians
 
 CORRESPONDENCE = "correspondence"
 """the column of y, and what the record calls 1 - y. It orders the pairs; it is no calibrated probability"""
@@ -83,8 +82,7 @@ class GscOwn(nn.Module):
 
     def update(self, rate: float, partition: PartitionConfig) -> None:
         """Average both signals over the epochs; the smaller average is y (Eq. 6)."""
-        p = partition
-        fit = fit_two_gaussians(1 - self.intra, p.max_iter, p.tol, p.reg_covar, p.minimum_separation)
+        fit = fit_gaussians(1 - self.intra, partition)
         right = torch.as_tensor(fit.clean_probability, dtype=torch.float32, device=self.intra.device)
         self.average_intra.lerp_(right, rate)
         self.average_cross.lerp_(self.cross, rate)

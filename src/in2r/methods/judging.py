@@ -7,8 +7,8 @@ from torch import Tensor
 
 from in2r.losses import sce_loss, triplet_loss
 from in2r.methods.base import Seen
-from in2r.methods.division import Belief, Division, PartitionConfig, divide_by_mixture
-from in2r.partition import TwoGaussians, fit_two_gaussians
+from in2r.methods.division import Belief, Division, PartitionConfig, divide_by_mixture, fit_gaussians
+from in2r.partition import TwoGaussians
 
 SCE, HINGE = "sce", "triplet-mean"
 """the losses' names"""
@@ -87,12 +87,7 @@ def judge_pairs(seen: Seen, loss: str, sce_from: float, config: PartitionConfig)
         sce_from: a share in [0, 1].
         config: how a mixture is fitted, and when it is believed.
     """
-    fits = {
-        name: fit_two_gaussians(
-            values.numpy(), config.max_iter, config.tol, config.reg_covar, config.minimum_separation
-        )
-        for name, values in seen.columns.items()
-    }
+    fits = {name: fit_gaussians(values, config) for name, values in seen.columns.items()}
     beliefs = {name: Belief.of(fit, seen.mismatched[name], config) for name, fit in fits.items()}
     if loss == "auto":
         loss = SCE if (fits[SCE].noise_rate or 0) >= sce_from else HINGE

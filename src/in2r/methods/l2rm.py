@@ -16,12 +16,12 @@ from in2r.config import key
 from in2r.layers.cost import CostNetwork
 from in2r.losses import symmetric_kl_loss, triplet_loss
 from in2r.methods.base import Method, MethodConfig, Now, Seen, Step, TrainingPairs, Walk
-from in2r.methods.division import Belief, Division, divide_by_mixture
+from in2r.methods.division import Belief, Division, divide_by_mixture, fit_gaussians
 from in2r.methods.network import Batch, Net
 from in2r.methods.warmup import SceWarmup
 from in2r.models.base import Items
 from in2r.models.encode import evaluating
-from in2r.partition import fit_two_betas, fit_two_gaussians, partial_transport
+from in2r.partition import fit_two_betas, partial_transport
 from in2r.transfer import send
 
 HINGE = "triplet-mean"
@@ -100,9 +100,15 @@ class L2rm(Method):
         """Give the network its own verdict."""
         p, divisions = self.partition, {}
         for name, own in seen.items():
-            fit = fit_two_betas(own[HINGE], p.max_iter, minimum_separation=0, clean=self.config.clean_component)
+            fit = fit_two_betas(
+                own[HINGE],
+                p.max_iter,
+                minimum_separation=0,
+                clean=self.config.clean_component,
+                histogram_from=p.histogram_from,
+            )
             # no bound on the separation of two Betas tells one group from two: two Gaussians say whether there are two
-            gaussians = fit_two_gaussians(own[HINGE], p.max_iter, p.tol, p.reg_covar, p.minimum_separation)
+            gaussians = fit_gaussians(own[HINGE], p)
             belief = Belief.of(gaussians, own.mismatched[HINGE], p)
             divisions[name] = divide_by_mixture(
                 HINGE, own[HINGE], fit, belief, data.pairs, len(data.image_of_pair), p, name

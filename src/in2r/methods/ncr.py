@@ -16,12 +16,12 @@ from in2r.config import key
 from in2r.losses import soft_margin_triplet_loss, triplet_loss
 from in2r.methods.base import Method, MethodConfig, Now, Seen, Step, TrainingPairs, Walk
 from in2r.methods.contrast import no_negatives
-from in2r.methods.division import Belief, Division, divide_by_mixture, exchange
+from in2r.methods.division import Belief, Division, divide_by_mixture, exchange, fit_gaussians
 from in2r.methods.network import Batch, Net
 from in2r.methods.warmup import HingeWarmup
 from in2r.models.base import Items
 from in2r.models.encode import evaluating
-from in2r.partition import fit_two_gaussians, matching_probability
+from in2r.partition import matching_probability
 
 HINGE = "triplet-mean"
 """the per-sample loss: the hinge averaged over all negatives"""
@@ -71,7 +71,7 @@ class Ncr(Method):
         """Give each network its peer's clean set and clean probabilities w."""
         p, verdicts = self.partition, {}
         for name, own in seen.items():
-            fit = fit_two_gaussians(own[HINGE].numpy(), p.max_iter, p.tol, p.reg_covar, p.minimum_separation)
+            fit = fit_gaussians(own[HINGE], p)
             belief = Belief.of(fit, own.mismatched[HINGE], p)
             verdicts[name] = divide_by_mixture(
                 HINGE, own[HINGE], fit, belief, data.pairs, len(data.image_of_pair), p, name

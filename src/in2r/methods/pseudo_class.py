@@ -15,10 +15,10 @@ from in2r.layers.mlp import unit_norm
 from in2r.losses import entropy, oscillation, pseudo_class_loss, triplet_loss
 from in2r.losses.pseudo_class import EntropyOf
 from in2r.methods.base import Seen
-from in2r.methods.division import Belief, Division, PartitionConfig, divide_by_mixture
+from in2r.methods.division import Belief, Division, PartitionConfig, divide_by_mixture, fit_gaussians
 from in2r.methods.network import Batch, Net
 from in2r.models.base import Items
-from in2r.partition import fit_two_gaussians, split_pairs
+from in2r.partition import split_pairs
 from in2r.transfer import send
 
 HINGE = "triplet-mean"
@@ -111,10 +111,7 @@ def divide_with_labels(seen: Seen, pairs: Tensor, total: int, config: PartitionC
         A division into clean and noisy pairs, with the column `label`.
     """
     p = config
-    hinge, moved = (
-        fit_two_gaussians(seen[name].numpy(), p.max_iter, p.tol, p.reg_covar, p.minimum_separation)
-        for name in (HINGE, OSCILLATION)
-    )
+    hinge, moved = (fit_gaussians(seen[name], p) for name in (HINGE, OSCILLATION))
     belief = Belief.of(hinge, seen.mismatched[HINGE], p)
     division = divide_by_mixture(HINGE, seen[HINGE], hinge, belief, pairs, total, p, judge)
     w = division.columns["clean_prob"]

@@ -17,13 +17,12 @@ from in2r.losses import sce_loss, triplet_loss
 from in2r.losses.checks import check_square
 from in2r.methods.base import Method, MethodConfig, Now, Seen, Step, TrainingPairs, Walk
 from in2r.methods.contrast import no_negatives
-from in2r.methods.division import CLEAN, NOISY, Belief, Division, divide_by_mixture, exchange
+from in2r.methods.division import CLEAN, NOISY, Belief, Division, divide_by_mixture, exchange, fit_gaussians
 from in2r.methods.judging import HINGE
 from in2r.methods.network import Batch, Net
 from in2r.methods.warmup import SceWarmup
 from in2r.models.base import Items
 from in2r.models.encode import evaluating
-from in2r.partition import fit_two_gaussians
 from in2r.transfer import at_least_float32
 
 INFO = "info-nce"
@@ -174,10 +173,7 @@ class Sps(Method):
         """Give each network its peer's three sets and clean probabilities p."""
         p, verdicts = self.partition, {}
         for name, own in seen.items():
-            fit, hinge = (
-                fit_two_gaussians(own[loss].numpy(), p.max_iter, p.tol, p.reg_covar, p.minimum_separation)
-                for loss in (INFO, HINGE)
-            )
+            fit, hinge = (fit_gaussians(own[loss], p) for loss in (INFO, HINGE))
             belief = Belief.of(hinge, own.mismatched[HINGE], p)  # the bound was measured on this loss
             in_two = divide_by_mixture(INFO, own[INFO], fit, belief, data.pairs, len(data.image_of_pair), p, name)
             verdicts[name] = self._in_three(in_two, len(data.pairs))

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from in2r.partition.gaussian import checked_losses
+from in2r.partition.histogram import checked_losses
 from in2r.partition.mixture import Floats
 
 
@@ -15,7 +15,7 @@ class Fit(Protocol):
     """Two fitted components, of which the first is the clean one; `TwoGaussians` and `TwoBetas` are such."""
 
     @property
-    def clean_probability(self) -> Floats: ...  # noqa: D102
+    def clean_probability(self) -> NDArray[np.floating]: ...  # noqa: D102
     @property
     def means(self) -> Floats: ...  # noqa: D102
     @property
@@ -51,7 +51,7 @@ def mismatch_divergence(fit: Fit, mismatched: NDArray[np.floating] | torch.Tenso
     Raises:
         ValueError: as `fit_two_gaussians`.
     """
-    values = checked_losses(mismatched)
+    values = checked_losses(mismatched).astype(np.float64)
     if not fit.split:
         return math.inf
     low, high = fit.scale

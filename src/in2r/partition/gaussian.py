@@ -4,17 +4,19 @@ The fit is the field's: losses scaled to [0, 1], scikit-learn's GaussianMixture 
 iterations, tolerance 1e-2, covariance floor 5e-4; the component with the lower mean is the clean one.
 """
 
-import warnings
+import math
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.mixture import GaussianMixture
 
-from in2r.partition.mixture import EQUAL_LOSSES, Floats, Mixture
+from in2r.partition.histogram import HISTOGRAM_FROM, Losses, checked_losses
+from in2r.partition.mixture import Floats, Mixture
+
+K_MEANS_TOLERANCE = 1e-4
+"""scikit-learn's: the centres stand when they move by less than this share of the losses' variance"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,6 +35,7 @@ def fit_two_gaussians(
     tol: float = 1e-2,
     reg_covar: float = 5e-4,
     minimum_separation: float = 2.0,
+    histogram_from: int = HISTOGRAM_FROM,
 ) -> TwoGaussians:
     """Fit two Gaussians to per-sample losses and return each pair's probability of being clean.
 
@@ -57,6 +60,7 @@ def fit_two_gaussians(
         tol: bound on the gain in mean log-likelihood at which the fit stops.
         reg_covar: added to the variances, in units of the scaled losses.
         minimum_separation: Ashman's D below which `single_mode` is set.
+        histogram_from: so many losses or more are fitted as a histogram; their posteriors are float32.
 
     Returns:
         The mixture with the posteriors.
@@ -64,41 +68,28 @@ def fit_two_gaussians(
     Raises:
         ValueError: if `losses` is not one-dimensional, or names the first loss that is not finite.
     """
-    values = checked_losses(losses)
-    low, high = (float(values.min()), float(values.max())) if len(values) else (0.0, 0.0)
-    if len(values) < 2 or high - low <= EQUAL_LOSSES * max(abs(low), abs(high)):
-        return _without_split(len(values), (low, high))
-    scaled = (values - low) / (high - low)
-    # In order of size: sums then do not depend on the order of the pairs, which decides a loss between two centres.
-    mixture = _fit(np.sort(scaled), max_iter, tol, reg_covar)
-    order = np.argsort(mixture.means_[:, 0], kind="stable")
-    means, variances = mixture.means_[order, 0], mixture.covariances_[order, 0, 0]
-    levelled = _level_beyond_vertex(scaled, means, variances)
+    given = Losses(checked_losses(losses), histogram_from)
+    if not given.differ:
+        return _without_split(len(given.raw), given.scale)
+    means, variances, weights = _fit(*given.points(), max_iter, tol, reg_covar)
+    order = np.argsort(means, kind="stable")
+    means, variances, weights = means[order], variances[order], weights[order]
+    clean_probability, monotone = given.posteriors(
+        lambda scaled: _level_beyond_vertex(scaled, means, variances),
+        lambda levelled: _expect(levelled, means, 1 / np.sqrt(variances), weights)[1][:, 0],
+    )
     separation = float((means[1] - means[0]) / np.sqrt(variances.mean()))
     return TwoGaussians(
-        clean_probability=mixture.predict_proba(levelled[:, None])[:, order[0]],
+        clean_probability=clean_probability,
         means=means,
         variances=variances,
-        weights=mixture.weights_[order],
-        scale=(low, high),
+        weights=weights,
+        scale=given.scale,
         separation=separation,
         split=True,
-        monotone=bool(np.array_equal(levelled, scaled)),
+        monotone=monotone,
         single_mode=separation < minimum_separation,
     )
-
-
-def checked_losses(losses: NDArray[np.floating] | torch.Tensor) -> Floats:
-    """Return losses (N,) as float64, or raise `ValueError` for the first one that is not finite."""
-    if isinstance(losses, torch.Tensor):
-        losses = losses.detach().double().cpu().numpy()
-    values = np.asarray(losses, dtype=np.float64)
-    if values.ndim != 1:
-        raise ValueError(f"losses must be one-dimensional, got shape {values.shape}")
-    bad = np.flatnonzero(~np.isfinite(values))
-    if len(bad):
-        raise ValueError(f"loss {bad[0]} is {values[bad[0]]} ({len(bad)} of {len(values)} are not finite)")
-    return values
 
 
 def _without_split(count: int, scale: tuple[float, float]) -> TwoGaussians:
@@ -115,24 +106,50 @@ def _without_split(count: int, scale: tuple[float, float]) -> TwoGaussians:
     )
 
 
-def _fit(scaled: Floats, max_iter: int, tol: float, reg_covar: float) -> GaussianMixture:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        ends = np.array([[0.0], [1.0]])
-        labels = KMeans(n_clusters=2, init=ends, n_init=1).fit_predict(scaled[:, None])
-        groups = [scaled[labels == label] for label in (0, 1)]
-        mixture = GaussianMixture(
-            n_components=2,
-            max_iter=max_iter,
-            tol=tol,
-            reg_covar=reg_covar,
-            init_params="random",  # not used, as the whole start is given; the cheapest one
-            random_state=0,
-            weights_init=np.array([len(group) for group in groups]) / len(scaled),
-            means_init=np.array([[group.mean()] for group in groups]),
-            precisions_init=np.array([[[1 / (group.var() + reg_covar)]] for group in groups]),
-        )
-        return mixture.fit(scaled[:, None])
+def _fit(values: Floats, counts: Floats, max_iter: int, tol: float, reg_covar: float) -> tuple[Floats, Floats, Floats]:
+    """Return means, variances and weights (2,) of values (n,), each of which stands for so many losses.
+
+    With counts of 1 they are scikit-learn's, operation by operation.
+    """
+    weights, means, spreads = _start(values, counts)
+    precision, likelihood = np.sqrt(1 / (spreads + reg_covar)), -np.inf
+    for _ in range(max_iter):
+        before = likelihood
+        each, share = _expect(values, means, precision, weights)
+        likelihood = (counts * each).sum() / counts.sum()
+        share *= counts[:, None]
+        sizes = share.sum(axis=0) + 10 * np.finfo(np.float64).eps
+        means = (share.T @ values[:, None])[:, 0] / sizes
+        away = [values - mean for mean in means]
+        variances = np.array([(share[:, k] * away[k]) @ away[k] for k in (0, 1)]) / sizes + reg_covar
+        weights = sizes / sizes.sum()
+        precision = 1 / np.sqrt(variances)
+        if abs(likelihood - before) < tol:
+            break
+    return means, variances, weights
+
+
+def _start(values: Floats, counts: Floats) -> tuple[Floats, Floats, Floats]:
+    """Return shares, means and variances (2,) of the groups that k-means finds, from the smallest and the largest."""
+    ends, mean = np.array([[0.0], [1.0]]), (counts * values).sum() / counts.sum()
+    # scikit-learn takes its tolerance for a share of the points' variance, whatever they weigh
+    of_losses = (counts * (values - mean) ** 2).sum() / counts.sum()
+    k_means = KMeans(n_clusters=2, init=ends, n_init=1, tol=K_MEANS_TOLERANCE * of_losses / values.var())
+    labels = k_means.fit_predict(values[:, None], sample_weight=counts)
+    groups = [(values[labels == label], counts[labels == label]) for label in (0, 1)]
+    sizes = np.array([count.sum() for _, count in groups])
+    means = np.array([(count * group).sum() for group, count in groups]) / sizes
+    squares = [(count * (group - mean) ** 2).sum() for (group, count), mean in zip(groups, means, strict=True)]
+    return sizes / counts.sum(), means, np.array(squares) / sizes
+
+
+def _expect(scaled: Floats, means: Floats, precision: Floats, weights: Floats) -> tuple[Floats, Floats]:
+    """Return the log-likelihood (n,) and the posteriors (n, 2) of values; the precision is 1 / standard deviation."""
+    away = scaled[:, None] * precision - means * precision
+    joint = -0.5 * (math.log(2 * math.pi) + np.square(away)) + np.log(precision) + np.log(weights)
+    larger, smaller = joint.max(axis=1), joint.min(axis=1)
+    likelihood = np.log1p(np.exp(smaller - larger)) + larger
+    return likelihood, np.exp(joint - likelihood[:, None])
 
 
 def _level_beyond_vertex(scaled: Floats, means: Floats, variances: Floats) -> Floats:

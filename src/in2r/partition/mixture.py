@@ -16,7 +16,8 @@ class Mixture:
     """Two fitted components; component 0 is the clean one, parameters refer to the losses scaled to [0, 1].
 
     Attributes:
-        clean_probability: (N,) posterior p_i of the clean component, never rising with the loss.
+        clean_probability: (N,) posterior p_i of the clean component, never rising with the loss; float32 where a
+            histogram was fitted.
         means: (2,); the clean component's is the lower one, but see `fit_two_betas`.
         variances: (2,).
         weights: (2,) shares of the components, sum 1.
@@ -27,7 +28,7 @@ class Mixture:
         single_mode: True when the two components are not told apart (`separation` below the bound).
     """
 
-    clean_probability: Floats
+    clean_probability: NDArray[np.floating]
     means: Floats
     variances: Floats
     weights: Floats

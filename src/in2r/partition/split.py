@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+Floats = NDArray[np.floating]
 Bools = NDArray[np.bool_]
 
 # Probabilities come as float32: those that differ by its last digit are equal.

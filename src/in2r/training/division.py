@@ -24,6 +24,10 @@ log = logging.getLogger(__name__)
 CHUNK = 16
 """Batches whose captions are encoded together."""
 
+IMAGES_KEPT = 2**30
+"""Bytes: so many images are encoded once for all their pairs (half a million at D = 512); of more, those of a chunk are
+encoded when their pairs are observed, an image as often as it has captions in different chunks."""
+
 Observe = Callable[[Net, Items, Items, Tensor], Mapping[str, Tensor] | None]
 """as `Method.observe`"""
 
@@ -160,12 +164,12 @@ def _observe_batches(
 
 
 class _Images:
-    """The images of pairs, encoded: all of them once; chunk by chunk for a backbone whose regions fill the memory."""
+    """The images of pairs, encoded: all of them once; chunk by chunk where they, or their regions, fill the memory."""
 
     def __init__(self, net: Net, data: TrainingData) -> None:
         self.net, self.data = net, data
         self.all: Items | None = None
-        if not net.backbone.interacts:
+        if not net.backbone.interacts and 4 * len(data.images) * net.backbone.dim <= IMAGES_KEPT:
             self.all = encode_images(net.backbone, data.images, data.device, processes=data.processes)
             net.count_encoded(len(self.all))
 

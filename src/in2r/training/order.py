@@ -33,7 +33,7 @@ class Batching:
         distribution: so they are drawn one after the other with chances that are proportional to w.
         """
         if self.image_of_pair is None:
-            return Drawn(pairs[torch.randperm(len(pairs), generator=generator)], torch.arange(len(pairs) + 1))
+            return Drawn(pairs[torch.randperm(len(pairs), generator=generator)])
         uniform = torch.rand(len(pairs), generator=generator).clamp(min=torch.finfo(torch.float32).tiny)
         chances = -torch.log(-torch.log(uniform))
         if self.weights is not None:
@@ -56,16 +56,20 @@ class Drawn:
 
     pairs: Tensor
     """(m,) int64"""
-    starts: Tensor
-    """(units + 1,) int64: where each pair, or each image's pairs, begin; at last m"""
+    starts: Tensor | None = None
+    """(units + 1,) int64: where each image's pairs begin; at last m. None: every pair is a unit"""
 
     def __len__(self) -> int:
-        return len(self.starts) - 1
+        return len(self.pairs) if self.starts is None else len(self.starts) - 1
+
+    def start(self, unit: int) -> int:
+        """Return where the pairs of a unit begin; m after the last one."""
+        unit = min(unit, len(self))
+        return unit if self.starts is None else int(self.starts[unit])
 
     def part(self, index: int, size: int) -> Tensor:
         """Return the pairs of the batch at `index` of batches of `size` pairs or images."""
-        first, end = (min((index + more) * size, len(self)) for more in (0, 1))
-        return self.pairs[self.starts[first] : self.starts[end]]
+        return self.pairs[self.start(index * size) : self.start((index + 1) * size)]
 
 
 class EpochOrder:
@@ -103,7 +107,7 @@ class EpochOrder:
     @property
     def left_out(self) -> int:
         """Pairs of this epoch's driving set that no batch holds."""
-        return self._pairs - int(self._driving.starts[min(len(self) * self.size, len(self._driving))])
+        return self._pairs - self._driving.start(len(self) * self.size)
 
     def batch(self, name: str, step: int) -> Tensor | None:
         """Return the pair ids of a set's batch at a step; None where it has none."""
