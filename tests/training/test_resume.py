@@ -646,7 +646,12 @@ def test_the_threads_of_a_run_are_its_own(data: Path, tmp_path: Path, monkeypatc
 
     def watched(module: Any, name: str) -> None:
         function = getattr(module, name)
-        monkeypatch.setattr(module, name, lambda *args: seen.append(torch.get_num_threads()) or function(*args))
+
+        def noted(*args: Any, **more: Any) -> Any:
+            seen.append(torch.get_num_threads())
+            return function(*args, **more)
+
+        monkeypatch.setattr(module, name, noted)
 
     def work(name: str, threads: str) -> None:
         config = settings(data, "sce", f"train.threads={threads}", "train.epochs=1")

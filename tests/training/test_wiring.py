@@ -281,8 +281,8 @@ def test_the_best_epoch_is_the_first_of_the_highest_rsum_of_the_ensemble(
 ) -> None:
     rsums, evaluate, states = iter([(1, 5), (9, 4), (3, 7), (3, 7)]), loop.evaluate_split, []
 
-    def planned(backbones: Mapping[str, Backbone], *args: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        rows, health = evaluate(backbones, *args)
+    def planned(backbones: Mapping[str, Backbone], *args: Any, **more: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        rows, health = evaluate(backbones, *args, **more)
         states.append({name: copy.deepcopy(backbone.state_dict()) for name, backbone in backbones.items()})
         rows["A"]["rsum"], rows["ensemble"]["rsum"] = next(rsums)
         return rows, health
