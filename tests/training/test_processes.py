@@ -92,7 +92,7 @@ def alone(children: Any, tmp_path_factory: pytest.TempPathFactory) -> Callable[.
     ("count", "optimizer", "names"),
     [
         (2, launched.by_sgd, EVERYWHERE),
-        (3, launched.by_sgd, ["in2r on gpo", "ncr on sgr", *ONCE]),
+        (3, launched.by_sgd, ONCE),
         (2, launched.by_adam, ["l2rm on gpo", "in2r on sgr"]),
         (3, launched.by_adam, EVERYWHERE),
     ],

@@ -200,6 +200,7 @@ def test_what_differs_between_machines_belongs_to_the_identity(data: Path, tmp_p
         start_run(tmp_path / "run", wish(data, None))
     assert seen[0]["computed_on"] == {
         "device": "cpu", "device_name": None, "precision": "float32", "threads": torch.get_num_threads(),
+        "processes": 1,
     }  # fmt: skip
     assert {"torch", "numpy", "platform", "in2r"} <= seen[0]["versions"].keys()
     settings_of_it = seen[0]["warmup"]["settings"]
