@@ -75,7 +75,7 @@ class Processes:
         if len(totals) == 1:
             return gathered
         pieces = torch.split(gathered, [size for each in sizes for size in each])
-        return torch.cat([pieces[len(totals) * number + group] for group in range(len(totals)) for number in self._all])
+        return torch.cat([piece for group in range(len(totals)) for piece in pieces[group :: len(totals)]])
 
     def enter(self, whole: Tensor) -> Tensor:
         """Return what every process has, for a computation whose rows are shared out."""
@@ -98,10 +98,6 @@ class Processes:
         found = own.clone()
         dist.all_reduce(found, dist.ReduceOp.MAX)
         return found
-
-    @property
-    def _all(self) -> range:
-        return range(self.count)
 
     # --- what is not a tensor
 

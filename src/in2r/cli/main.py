@@ -74,8 +74,9 @@ def _run(argv: Sequence[str] | None, args: argparse.Namespace) -> int:
     handler.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
     logging.getLogger("in2r").setLevel(logging.INFO)  # of other packages only what is wrong
-    if args.verb not in ("train", "resume") and os.environ.get("RANK", "0") != "0":
-        return 0  # of several processes, started by a launcher, one is enough
+    several = os.environ.get("WORLD_SIZE", "1") != "1"  # as launch.py says; it would import PyTorch
+    if several and args.verb not in ("train", "resume") and os.environ.get("RANK", "0") != "0":
+        return 0  # of processes that a launcher started, one is enough
     return int(args.run(args))
 
 

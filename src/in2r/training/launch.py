@@ -15,7 +15,6 @@ from in2r.processes import ALONE, EndedElsewhereError, Processes
 LAST_WORDS = timedelta(seconds=10)
 """How long a process that ends by a mistake waits for the others to say the same one."""
 
-
 LET_GO = 0.2
 """Seconds in which PyTorch's threads give back the tensors of a collective that has failed. They need the interpreter's
 lock for it; the end of the process holds that lock and waits for these threads."""
