@@ -1,4 +1,4 @@
-"""Write the tables of docs/scaling.md from the figures of scale*.py; benchmarks/report.py does it."""
+"""Write the tables of docs/scaling.md from the figures of scale*.py and cold.py; benchmarks/report.py does it."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -155,6 +155,16 @@ def paper_table(found: Mapping[str, Any], plan: Mapping[str, Any]) -> str:
     return markdown(["what", "how it follows", "10^8 pairs"], rows, 2)
 
 
+def cold_table(found: Mapping[str, Any]) -> str:
+    """Return milliseconds of a batch by each way of reading, and how many times as quick as plain reading."""
+    rows = []
+    for name, one in found.items():
+        cells = [f"{one[way]:.2f}" if way in one else "" for way in ("plain", "called", "next")]
+        ratio, least, most = one["called_ratio"]
+        rows.append([name, *cells, f"{ratio:.2f} ({least:.2f} to {most:.2f})"])
+    return markdown(["batches", "plain, ms", "called, ms", "next batch too, ms", "plain / called"], rows, 1)
+
+
 def gigabytes(size: float) -> str:
     """Return so many bytes a pair for all pairs."""
     return f"{size * PAIRS / 1e9:.1f} GB"
@@ -166,16 +176,17 @@ def minutes(micro: float) -> str:
 
 
 def write_scaling() -> None:
-    """Fill docs/scaling.md from benchmarks/results/scale*.json."""
-    files = [RESULTS / f"scale{name}.json" for name in ("", "_memory", "_state")]
+    """Fill docs/scaling.md from benchmarks/results/scale*.json and cold.json."""
+    files = [RESULTS / f"{name}.json" for name in ("scale", "scale_memory", "scale_state", "cold")]
     if not all(file.is_file() for file in files):
         return
-    found, banks, state = (read_json(file) for file in files)
+    found, banks, state, cold = (read_json(file) for file in files)
     found = {pairs: found[pairs] for pairs in sorted(found, key=int)}
     parts = {
         "time": time_table(found),
         "memory": memory_table(found),
         "bank": bank_table(banks),
+        "cold": cold_table(cold),
         "state": state_table(state["bytes_per_pair"]),
         "paper": paper_table(found, state["plan"]),
     }

@@ -2,7 +2,6 @@
 
 import errno
 import logging
-import mmap
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -16,6 +15,7 @@ from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 from torch import Tensor
 
+from in2r.data.mapped import call_rows, map_below
 from in2r.data.pieces import Pieces, joined, piece_files
 from in2r.errors import InputError
 from in2r.files import naming
@@ -115,6 +115,7 @@ class Features:
     def _taken(self, array: NDArray[Any], rows: NDArray[np.int64]) -> NDArray[Any]:
         """Return what `_copy` does, of one array."""
         require_whole(array)
+        call_rows(array, rows)
         if array.dtype == self.dtype and array.flags.c_contiguous:
             # a copy-on-write map, which would be writable too, fails on files larger than the memory
             return np.take(array, rows, axis=0)
@@ -256,16 +257,14 @@ def require_whole(array: NDArray[Any]) -> None:
     To read what is gone would end the process without a message (SIGBUS). That remains for a file which is cut in the
     moment between this look and the end of the read, and for a disk that fails.
     """
-    base: Any = array
-    while isinstance(base, np.ndarray) and not isinstance(base.base, mmap.mmap):
-        base = base.base
-    if not isinstance(base, np.memmap):
+    below = map_below(array)
+    if below is None:
         return
-    mapped: Any = base.base
+    mapped: Any = below.base
     opened, found = len(mapped), mapped.size()
     if found < opened:
         said = f"was cut short while it was in use, from {opened:,} to {found:,} bytes; put the whole file back"
-        raise OSError(errno.EIO, said, str(base.filename))
+        raise OSError(errno.EIO, said, str(below.filename))
 
 
 def unusable(values: NDArray[Any]) -> NDArray[np.bool_]:
