@@ -90,6 +90,16 @@ def test_called_rows_come_and_no_others(tmp_path):
     assert set(found) == set(pages) | set(np.flatnonzero(header))
 
 
+def test_rows_that_follow_each_other_are_left_to_the_system(tmp_path):
+    path = big(tmp_path / "ims.npy")
+    put_out(path)
+    array = open_array(path)
+    header = resident(path)
+    call_rows(array, np.arange(1000, 1400))
+    time.sleep(0.1)
+    assert np.array_equal(resident(path), header)
+
+
 def test_a_gather_of_files_that_are_not_in_memory_is_exact_and_reads_little_around(tmp_path):
     folder = tmp_path / "images"
     folder.mkdir()
