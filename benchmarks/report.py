@@ -12,7 +12,7 @@ from typing import Any
 
 from pages import DOCS, markdown, replace_parts
 from report_audit import write_audit, write_feeds, write_scale, write_trained
-from report_peers import dev_by_epoch, division, guard_table, guarded
+from report_peers import cost_table, dev_by_epoch, division, guard_table, guarded
 from report_scaling import write_scaling
 
 from in2r.bench.compare import RSUM, Line
@@ -97,15 +97,23 @@ PEER_ROWS = {
 }
 LEVELS = ("20 %", "40 %", "60 %", "80 %", "60 % of images")
 PEERS = MainTable(
-    ("peers-split", "peers", "methods", "ratios", "image-level", "recipe-field"),
+    ("peers-seeds", "peers-split", "peers", "methods", "ratios", "image-level", "recipe-field"),
     PEER_ROWS,
     {f"{noise}, seed 0": noise for noise in LEVELS},
     {f"{noise}, 3 seeds": noise for noise in ("60 %", "80 %")},
 )
 SAME_START = MainTable(
-    ("same-start", "methods"),  # of the second: rows whose own warm-up is the common one
+    ("same-start-split", "same-start", "methods"),  # of the last: rows whose own warm-up is the common one
     {label: name for label, name in PEER_ROWS.items() if label not in ("plain", "warm-up loss only", "corroborate")},
     {f"{noise}, seed 0": noise for noise in ("60 %", "80 %")},
+    {},
+)
+NO_AXIS = "0 %"
+"""label of a row's noise where its group has no axis of that name"""
+ON_WORDS = MainTable(
+    ("peers-words", "words"),
+    {label: name for label, name in PEER_ROWS.items() if label != "corroborate"},
+    {"60 %, seed 0": NO_AXIS},
     {},
 )
 
@@ -161,7 +169,7 @@ def main_table(
     for name in (name for name in which.groups if name in tables):
         table = tables[name]
         for line in (line for block in table.blocks for line in block.lines):
-            noise = line.labels[table.axes.index("noise")] if "noise" in table.axes else "0 %"
+            noise = line.labels[table.axes.index("noise")] if "noise" in table.axes else NO_AXIS
             if line.runs and (name, line.labels[0], noise) not in without:
                 lines.setdefault((line.labels[0], noise), line)
     for noise in which.single.values():
@@ -353,13 +361,23 @@ REPORTS = (
             "peers": lambda folder, tables: main_table(
                 {**tables, **read_measured(RECIPE_FOLDER)}, PEERS, guarded(folder, ["peers"])
             ),
-            "guard": lambda folder, _: guard_table(folder, "peers", "peers-split"),
-            "start": lambda _, tables: main_table(tables, SAME_START),
-            "epochs": lambda folder, _: dev_by_epoch(folder, ("peers-split", "peers", "methods")),
-            "start epochs": lambda folder, _: dev_by_epoch(folder, ("same-start",)),
-            "division": lambda folder, _: division(folder, ("peers-split", "peers", "methods")),
+            "start": lambda folder, tables: main_table(tables, SAME_START, guarded(folder, ["same-start"])),
+            "words": lambda _, tables: main_table(tables, ON_WORDS),
         },
     ),
+    Report(
+        "flickr8k",
+        "results-peers-runs.md",
+        {
+            "guard": lambda folder, _: guard_table(folder, "peers", "peers-split"),
+            "start guard": lambda folder, _: guard_table(folder, "same-start", "same-start-split"),
+            "epochs": lambda folder, _: dev_by_epoch(folder, ("peers-split", "peers", "methods")),
+            "start epochs": lambda folder, _: dev_by_epoch(folder, ("same-start-split", "same-start")),
+            "division": lambda folder, _: division(folder, ("peers-split", "peers", "methods")),
+            "cost": lambda _, __: cost_table(),
+        },
+    ),
+    Report("interaction", "results-peers.md", {"interaction": lambda _, tables: short_table(tables, ("sgr", "saf"))}),
     Report(
         "recipe",
         "results-recipe.md",

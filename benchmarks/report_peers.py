@@ -2,6 +2,7 @@
 
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from pages import markdown
@@ -9,6 +10,7 @@ from pages import markdown
 from in2r.bench.folder import GridFolder
 from in2r.files import read_json
 
+COST = Path(__file__).parent / "results" / "peers_cost.json"
 NOISE = "60 %"
 """of the runs that are shown epoch by epoch"""
 WARMUP = ("warm-up", "all pairs")
@@ -70,6 +72,18 @@ def guard_table(folder: GridFolder, guard: str, published: str) -> str:
         without = rsum(read_json(file)) if file.is_file() else ""
         rows.append([label, noise, f"{100 * share:.0f} %", rsum(record), without])
     return markdown(["training", "noise", "epochs in which it acts", "with the guard", "as published"], rows, 2)
+
+
+def cost_table() -> str:
+    """Return what peers_cost.py measured: an epoch's time in units of its first row's, and the most memory."""
+    rounds = read_json(COST)["rounds"] if COST.is_file() else []
+    rows = []
+    for preset in rounds[0] if rounds else []:
+        ratios = sorted(one[preset]["seconds"] / one[next(iter(one))]["seconds"] for one in rounds)
+        peak = statistics.median(one[preset]["peak_mb"] for one in rounds)
+        spread = f"{statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})"
+        rows.append([f"`{preset}`", spread, f"{peak:,.0f}"])
+    return markdown(["method", "CPU time of an epoch", "most memory, MB"], rows)
 
 
 def rsum(record: Mapping[str, Any]) -> str:
