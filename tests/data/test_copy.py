@@ -240,6 +240,18 @@ def test_what_logs_in_is_not_shown() -> None:
         assert without_login(text) == shown
 
 
+def test_what_logs_in_is_not_shown_where_a_library_says_it(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store("memory://key:se%2Fcret@bucket/data")
+
+    def info(path: str) -> None:
+        raise ValueError('Invalid bucket\n"key:se%2Fcret@bucket" (se/cret)')
+
+    monkeypatch.setattr(store._system, "info", info)
+    with pytest.raises(InputError) as caught:
+        store.files()
+    assert str(caught.value) == 'memory://***@bucket/data: Invalid bucket "***@bucket" (***)'
+
+
 def test_large_arrays_are_compared_by_the_blocks_of_the_fingerprint_other_files_whole(tmp_path: Path) -> None:
     size = 3 * 2**20
     ends, between = bytearray(size), bytearray(size)

@@ -4,7 +4,7 @@ import errno
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
@@ -158,6 +158,8 @@ class Store:
         for entry in self._system.ls(folder, detail=True):
             path = str(entry["name"]).rstrip("/")
             name = path.removeprefix(self._root).lstrip("/")
+            if path == folder.rstrip("/") and entry["type"] == "directory" and not self._is_web:
+                raise InputError(f"{self.shown(name)}: a name with an empty part, as in a//b; no file can have it here")
             if path == folder.rstrip("/") or (self._is_web and re.search("[?#]", name)):
                 continue  # a store's mark of an empty folder; a page's link to itself in another order
             if entry["type"] == "directory":
@@ -168,8 +170,11 @@ class Store:
     def _web_options(self) -> dict[str, Any]:
         if not self._is_web:
             return {}
-        import aiohttp
+        import fsspec
         from fsspec.config import conf
+
+        fsspec.get_filesystem_class("http")  # says which package it lacks
+        from fsspec.implementations.http import aiohttp
 
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=SILENCE, sock_read=SILENCE)
         own = conf.get(self._url.partition(":")[0], {}).get("client_kwargs", {})
@@ -187,8 +192,8 @@ class Store:
         except Exception as error:
             if isinstance(error, OSError) and error.errno in _FULL:
                 raise
-            text = (getattr(error, "strerror", None) or str(error)).strip() or type(error).__name__
-            raise InputError(f"{self.shown(file)}: {without_login(text.splitlines()[0])}") from None
+            text = " ".join((getattr(error, "strerror", None) or str(error)).split()) or type(error).__name__
+            raise InputError(f"{self.shown(file)}: {without_login(text, _login(self._url))}") from None
 
 
 def place(text: str) -> "Folder | Store":
@@ -198,10 +203,25 @@ def place(text: str) -> "Folder | Store":
     return Folder(Path(text.removeprefix("file://")))
 
 
-def without_login(text: str) -> str:
-    """Return a text in which the URLs show neither user and password nor a query, which may hold a signature."""
+def without_login(text: str, secrets: Sequence[str] = ()) -> str:
+    """Return a text in which the URLs show neither user and password nor a query, which may hold a signature.
+
+    Args:
+        text: any text.
+        secrets: what is hidden wherever it stands, also outside of URLs.
+    """
+    for secret in secrets:
+        text = text.replace(secret, "***")
     text = re.sub(r"(://)[^/\s]*@", r"\1***@", text)
     return re.sub(r"(://[^\s?'\"]*\?)[^\s'\"]+", r"\1***", text)
+
+
+def _login(url: str) -> list[str]:
+    """Return what logs in by a URL, the longest first: a library may quote any part of it."""
+    user = re.search(r"://([^/\s]*)@", url)
+    parts = [user[1], user[1].partition(":")[2]] if user else []
+    parts += url.split("?", 1)[1:]
+    return sorted({form for part in parts for form in (part, unquote(part)) if form}, key=len, reverse=True)
 
 
 def _callback(moved: Moved) -> Any:
