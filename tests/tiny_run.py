@@ -10,6 +10,9 @@ from in2r.runs.settings import load_config
 from in2r.training.train import start_run
 
 IMAGES = {"train": 12, "dev": 6, "test": 10}
+SETTINGS_OF_ONE_EPOCH = [
+    "data.caption_vectors=vecs", "model.dim=8", "train.epochs=1", "train.batch_size=12", "train.device=cpu",
+]  # fmt: skip
 WORDS = ["red", "blue", "green", "dog", "cat", "horse", "runs", "sits", "sleeps", "near", "under"]
 
 

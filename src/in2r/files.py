@@ -11,11 +11,14 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from in2r.errors import InputError
 
 _TEMPORARY = ".tmp-"
+_UMASK = Lock()
+"""held while the mask is read: it can only be read by setting it, and two threads would leave it at 0"""
 
 
 def expand_home(path: str) -> str:
@@ -98,8 +101,9 @@ def remove_temporaries(folder: str | os.PathLike[str]) -> None:
 
 
 def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
+    with _UMASK:
+        mask = os.umask(0)
+        os.umask(mask)
     return mask
 
 

@@ -1,4 +1,4 @@
-"""`in2r data`: check a data folder, convert or export one, draw a data set of pictures with captions."""
+"""`in2r data`: check a data folder, convert, export or copy one, draw a data set of pictures with captions."""
 
 import argparse
 import re
@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from in2r.cli import data_copy
 from in2r.cli.paths import path_argument
 from in2r.errors import InputError
 
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
 
 
 def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add the verb `data` with check, convert, export and scenes."""
-    parser = subparsers.add_parser("data", help="check, convert, export or make data", description=__doc__)
+    """Add the verb `data` with check, convert, export, copy and scenes."""
+    parser = subparsers.add_parser("data", help="check, convert, export, copy or make data", description=__doc__)
     verbs = parser.add_subparsers(dest="data_verb", required=True, metavar="VERB")
     check = _add(verbs, "check", run_check, "say what a data folder holds and what is wrong with it", "data/mine")
     check.add_argument("path", type=path_argument, help="the data folder")
@@ -51,6 +52,8 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     export.add_argument("path", type=path_argument, help="the data folder")
     export.add_argument("target", type=path_argument, metavar="FILE.parquet", help="the new file")
     add_data_options(export, vectors=False)
+
+    data_copy.register(verbs)
 
     scenes = _add(
         verbs, "scenes", run_scenes, "draw pictures with captions and region features",

@@ -144,6 +144,8 @@ def _resuming(args: argparse.Namespace) -> list[str]:
     made = {"features": Path(args.out), "audit": Path(args.out) / "data"} if args.verb in ("features", "audit") else {}
     if args.verb in made and (made[args.verb] / "unfinished").is_dir():
         return ["the same command continues"]
+    if vars(args).get("data_verb") == "copy":
+        return ["the same command continues"]
     if vars(args).get("bench_verb") == "run":
         return [f"`{command_line('in2r', 'bench', 'run', args.out or args.grid)}` resumes it"]
     folder = {"train": "out", "resume": "folder"}.get(args.verb)

@@ -43,7 +43,7 @@ def file_hash(path: Path, *, full: bool = False) -> str:
         return sha256_file(path)
     digest = hashlib.sha256(str(size).encode())
     with naming(path), path.open("rb") as file:
-        for start in _sampled(size):
+        for start in sampled(size):
             file.seek(start)
             digest.update(file.read(SAMPLE_BYTES))
     return digest.hexdigest()
@@ -61,7 +61,7 @@ def pieces_hash(folder: Path, *, full: bool = False) -> str:
     size = int(ends[-1])
     whole = full or size <= SAMPLES * SAMPLE_BYTES
     digest = hashlib.sha256() if whole else hashlib.sha256(str(size).encode())
-    for start, stop in [(0, size)] if whole else [(start, start + SAMPLE_BYTES) for start in _sampled(size)]:
+    for start, stop in [(0, size)] if whole else [(start, start + SAMPLE_BYTES) for start in sampled(size)]:
         for part, end in zip(parts, ends.tolist(), strict=True):
             begin = end - len(part)
             chosen = part[max(start - begin, 0) : max(stop - begin, 0)]
@@ -71,7 +71,7 @@ def pieces_hash(folder: Path, *, full: bool = False) -> str:
     return digest.hexdigest()
 
 
-def _sampled(size: int) -> list[int]:
+def sampled(size: int) -> list[int]:
     """Return where the blocks of a file begin that are looked at."""
     return [(size - SAMPLE_BYTES) * sample // (SAMPLES - 1) for sample in range(SAMPLES)]
 
