@@ -1,5 +1,6 @@
 import importlib
 import os
+import queue
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import torch
 from torch import nn
 
 from in2r.data.sources import open_data
+from in2r.files import write_json
 from in2r.training.division import observe_pairs
 from tiny_run import make_data, make_noise, train
 
@@ -21,6 +23,7 @@ gpu_check, plain, report_audit, run, toolkit, words, workload = map(
 report_scaling, scale, scale_memory, scale_state = map(
     importlib.import_module, ("report_scaling", "scale", "scale_memory", "scale_state")
 )
+peers_cost, report_peers = map(importlib.import_module, ("peers_cost", "report_peers"))
 CPU = torch.device("cpu")
 
 
@@ -298,3 +301,27 @@ def test_a_memory_is_measured_full(kind):
 def test_bytes_a_pair_are_those_that_grow():
     small, large = {"sets": 1000, "weight": 40}, {"sets": 2000, "weight": 40, "moment": 4000}
     assert scale_state.per_pair(small, large) == {"sets": 1.0}
+
+
+@pytest.mark.parametrize("preset", ["triplet", "gsc"])
+def test_an_epoch_of_a_method_is_timed(tmp_path, monkeypatch, preset):
+    monkeypatch.setattr(peers_cost, "MAIN", 1)
+    data, noise = make_data(tmp_path / "data"), make_noise(tmp_path / "noise.npy")
+    for split in ("train", "dev", "test"):
+        (data / f"{split}_vecs.npy").rename(data / f"{split}_caps_minilm.npy")
+    took = queue.Queue()
+    peers_cost.train(preset, data, noise, tmp_path / "run", took)
+    found = took.get_nowait()
+    assert found["seconds"] > 0
+    assert found["peak_mb"] > 50
+
+
+def test_costs_are_those_of_the_first_method(tmp_path, monkeypatch):
+    seconds = [{"triplet": 2.0, "ncr": 3.0}, {"triplet": 4.0, "ncr": 8.0}, {"triplet": 1.0, "ncr": 1.8}]
+    rounds = [{name: {"seconds": value, "peak_mb": 100 * value} for name, value in one.items()} for one in seconds]
+    monkeypatch.setattr(report_peers, "COST", tmp_path / "cost.json")
+    write_json(tmp_path / "cost.json", {"rounds": rounds})
+    assert report_peers.cost_table().splitlines()[2:] == [
+        "| `triplet` | 1.00 (1.00 to 1.00) | 200 |",
+        "| `ncr` | 1.80 (1.50 to 2.00) | 300 |",
+    ]
