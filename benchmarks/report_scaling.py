@@ -115,10 +115,11 @@ def state_table(found: Mapping[str, Any]) -> str:
 def paper_table(found: Mapping[str, Any], plan: Mapping[str, Any]) -> str:
     """Return what 10^8 pairs need, each with how it follows."""
     largest = max(found, key=int)
-    held, opened = each(found, "build", "held"), each(found, "open", "peak")
+    held = each(found, "build", "held")
     peaks = {part: each(found, part, "peak") for part in PEAKS}
     most = max(peaks, key=lambda part: peaks[part])
     micro = {name: per_pair(found[largest]["in2r"], int(largest), TIMES[name]) or 0.0 for name in TIMES}
+    observed = micro["observe all pairs"]
     steps, row, reads = 2 * PAIRS / BATCH_THEN, 2 * DIM * 2, 2 * 2 * PAIRS
     hours, pace = steps * STEP_SECONDS / 3600, f"{1000 * STEP_SECONDS:.0f} ms"
     kept, sent = plan["disk_bytes"] / 3e9, plan["sent_bytes"]  # two checkpoints are kept while a third is written
@@ -127,8 +128,8 @@ def paper_table(found: Mapping[str, Any], plan: Mapping[str, Any]) -> str:
         ("vectors on disk", f"2 sides × {DIM} × 2 bytes = {row:,} bytes a pair", f"{row * PAIRS / 1e9:,.0f} GB"),
         ("memory held by a process", f"{held:.0f} bytes a pair at 10^7", gigabytes(held)),
         (f"most memory, during: {most}", f"{peaks[most]:.0f} bytes a pair at 10^7", gigabytes(peaks[most])),
-        ("opening, memory", f"{opened:.0f} bytes a pair at 10^7", gigabytes(opened)),
         ("opening, each process", f"{micro['open the data']:.2f} µs a pair", minutes(micro["open the data"])),
+        ("observing, shared out", f"{observed:.0f} µs a pair and epoch", minutes(observed)),
         ("dividing, first process", f"{micro['divide']:.2f} µs a pair and epoch", minutes(micro["divide"])),
         ("a checkpoint", f"{DIVISION} bytes a pair + {kept:.1f} GB of weights and memories", f"{checkpoint:.1f} GB"),
         ("steps of an epoch", f"2 networks × 10^8 / {BATCH_THEN:,}", f"{steps:,.0f}"),
@@ -137,18 +138,18 @@ def paper_table(found: Mapping[str, Any], plan: Mapping[str, Any]) -> str:
             f"{steps:,.0f} / 1,000 × {checkpoint:.1f} GB",
             f"{steps / 1e3 * checkpoint:,.0f} GB",
         ),
-        ("an epoch on one device", f"{steps:,.0f} × {pace} (assumed)", f"{hours:.1f} hours"),
-        (f"an epoch on {DEVICES}, at best", f"{hours:.1f} hours / {DEVICES}", f"{60 * hours / DEVICES:.0f} minutes"),
+        ("an epoch on one device", f"{steps:,.0f} × {pace} (assumed)", f"{hours:.2f} hours"),
+        (f"an epoch on {DEVICES}, at best", f"{hours:.2f} hours / {DEVICES}", f"{60 * hours / DEVICES:.0f} minutes"),
         ("sent by a process in a step", f"`--plan --processes {DEVICES}`", f"{sent / 1e6:.0f} MB"),
         (
             "sent in a second",
             f"{sent / 1e6:.0f} MB × {DEVICES} / {pace}",
             f"{sent * DEVICES / STEP_SECONDS / 1e9:.1f} GB",
         ),
-        ("20 epochs", f"20 × {hours:.1f} hours × {HOUR_COST:.0f} $ (assumed)", f"{20 * hours * HOUR_COST:.0f} $"),
+        ("20 epochs", f"20 × {hours:.2f} hours × {HOUR_COST:.0f} $ (assumed)", f"{20 * hours * HOUR_COST:.0f} $"),
         (
             "rows from a disk",
-            f"4 × 10^8 × {1e6 * READ_SECONDS:.0f} µs (assumed)",
+            f"2 sides × 2 networks × 10^8 an epoch × {1e6 * READ_SECONDS:.0f} µs (assumed)",
             f"{reads * READ_SECONDS / 3600:.0f} hours",
         ),
     ]

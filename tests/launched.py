@@ -86,6 +86,20 @@ def train(folder: Path, config: RunConfig) -> None:
         start_run(folder, config)
 
 
+def train_each(folder: Path, configs: Sequence[RunConfig]) -> None:
+    """Train a run of which each process has settings of its own."""
+    train(folder, configs[int(os.environ["RANK"])])
+
+
+def send_every_layout() -> None:
+    """Give the others the first process's numbers, in memory in another order than they are counted."""
+    with joined() as processes:
+        tensor = torch.arange(6.0).view(2, 3).t() * (1 if processes.first else 0)
+        assert not tensor.is_contiguous()
+        processes.send_tensor(tensor)
+        assert tensor.tolist() == [[0, 3], [1, 4], [2, 5]]
+
+
 def train_and_die(folder: Path, config: RunConfig, who: int, point: str, count: int) -> None:
     """Train a run of which one process is killed."""
     if os.environ["RANK"] == str(who):

@@ -12,6 +12,16 @@ import pytest
 
 from in2r.claims import Claim, Holder, claim, holder
 
+ON_A_FULL_DISK = """
+import resource, sys
+from pathlib import Path
+from in2r.claims import claim
+resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+try:
+    claim(Path(sys.argv[1]))
+except OSError as error:
+    print(error.filename, flush=True)
+"""
 HOLD = """
 import sys
 from pathlib import Path
@@ -123,3 +133,13 @@ def test_of_many_that_claim_at_once_one_gets_the_cell(tmp_path: Path) -> None:
             thread.join()
         (held,) = [found for found in taken if found is not None]
         held.release()
+
+
+def test_on_a_full_disk_nothing_is_claimed(tmp_path: Path) -> None:
+    path = tmp_path / "cell.json"
+    done = subprocess.run([sys.executable, "-c", ON_A_FULL_DISK, path], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == str(path)
+    assert not path.exists()
+    held = claim(path)
+    assert held is not None
+    held.release()

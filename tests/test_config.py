@@ -496,3 +496,10 @@ class Mine(Method):
         load_config(name, ["method.weight=0"])
     with pytest.raises(InputError, match=r"unknown key `method\.gamma`; valid keys: name, common_warmup, weight"):
         load_config(None, [f"method.name={name}", "method.gamma=1"])
+
+
+def test_a_preset_is_not_hidden_by_a_file_of_its_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sce").write_text("method: {name: triplet}\n")
+    assert load_config("sce", ["data.path=d"]).method.name == "sce"
+    assert load_config("./sce", ["data.path=d"]).method.name == "triplet"

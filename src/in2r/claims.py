@@ -9,9 +9,12 @@ import fcntl
 import json
 import os
 import socket
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
+
+from in2r.files import naming
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,7 @@ def claim(path: Path) -> Claim | None:
 
     Raises:
         FileNotFoundError: its folder is not there.
+        OSError: the disk is full; nothing is claimed.
     """
     created, file = _open(path)
     if file is None:
@@ -71,11 +75,18 @@ def claim(path: Path) -> Claim | None:
     if not created and (not _is_at(path, file) or _written(file)[0] != socket.gethostname()):
         file.close()
         return None
-    file.seek(0)
-    file.truncate()
-    json.dump({"host": socket.gethostname(), "process": os.getpid()}, file)
-    file.flush()
-    return Claim(path, file)
+    held = Claim(path, file)
+    try:
+        with naming(path):
+            file.seek(0)
+            file.truncate()
+            json.dump({"host": socket.gethostname(), "process": os.getpid()}, file)
+            file.flush()
+    except OSError:  # a full disk: a claim that names nobody would never be free
+        with suppress(OSError):  # closing writes once more
+            held.release()
+        raise
+    return held
 
 
 def holder(path: Path) -> Holder | None:

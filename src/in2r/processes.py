@@ -120,10 +120,13 @@ class Processes:
         return box[0]
 
     def send_tensor(self, tensor: Tensor) -> None:
-        """Overwrite a contiguous tensor by the first process's; as bytes, because gloo does not know every type."""
-        if tensor.numel():
-            group = self.host if tensor.device.type == "cpu" else None
-            dist.broadcast(tensor.detach().view(-1).view(torch.uint8), src=0, group=group)
+        """Overwrite a tensor by the first process's; as bytes, because gloo does not know every type."""
+        if not tensor.numel():
+            return
+        sent = tensor.detach().contiguous()
+        dist.broadcast(sent.view(-1).view(torch.uint8), src=0, group=self.host if tensor.device.type == "cpu" else None)
+        if not tensor.is_contiguous():
+            tensor.detach().copy_(sent)
 
     def together(self, make: Callable[[], T]) -> T:
         """Return what `make` returns; where it fails on one process, all end, and one of them says why.

@@ -32,6 +32,14 @@ def test_a_plan_is_shown_and_nothing_is_made(
     monkeypatch.chdir(tmp_path)
     assert main(["train", "sce", f"data.path={data}", *SMALL, "--plan", "--processes", "4"]) == 0
     assert "4; each encodes 3 of 12 images" in capsys.readouterr().out
+    assert main(["train", "sce", f"data.path={data}", *SMALL, "--plan", "--processes", "16"]) == 0
+    assert "16; each encodes all 12 (too few to share out) images" in " ".join(capsys.readouterr().out.split())
+    monkeypatch.setenv("WORLD_SIZE", "3")  # as a launcher says it
+    assert main(["train", "sce", f"data.path={data}", *SMALL, "--plan"]) == 0
+    assert "3; each encodes 4 of 12 images" in capsys.readouterr().out
+    monkeypatch.setenv("RANK", "1")
+    assert main(["train", "sce", f"data.path={data}", *SMALL, "--plan"]) == 0
+    assert capsys.readouterr().out == ""
     assert not list(tmp_path.iterdir())
 
 

@@ -1,10 +1,13 @@
 """Several processes that train one run do what one process does, and end together."""
 
+import shutil
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -12,14 +15,15 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import launched
-from in2r.errors import InputError
+from in2r.errors import InputError, MethodError
+from in2r.methods.registry import build_method
 from in2r.processes import Processes
 from in2r.runs.checkpoints import checkpoints
 from in2r.runs.folder import RunFolder
-from in2r.runs.settings import RunConfig
+from in2r.runs.settings import RunConfig, load_config
 from in2r.tensors import load_tensors
 from in2r.testing import Case
-from in2r.training import launch
+from in2r.training import launch, networks
 from tiny_engine import assert_same
 
 EVERYWHERE = [
@@ -207,6 +211,44 @@ def test_a_mistake_of_one_process_in_a_step_ends_all(children: Any, tmp_path: Pa
     assert launched.launched(children, 2, launched.fail_later, path, {1: "file cut short"}) == [2, 2]
     assert launched.said(path)[1] == "process 1: file cut short"
     assert "one of 2 processes has ended" in launched.said(path)[0]
+
+
+def test_processes_with_other_settings_or_data_are_refused(children: Any, tmp_path: Path) -> None:
+    first = config(tmp_path / "one", "in2r on gpo")
+    path = tmp_path / "run"
+    other = replace(first, train=replace(first.train, seed=5, batch_size=7))
+    assert launched.launched(children, 2, launched.train_each, path, [first, other]) == [2, 2]
+    assert launched.said(path) == {
+        0: "process 1: all processes of a run need the same settings and data: "
+        f"train.seed (5, the first process has 0); train.batch_size (7, the first process has {first.train.batch_size})"
+    }
+    assert not path.exists()
+
+    copy = Path(shutil.copytree(first.data.path, tmp_path / "copy"))
+    images = copy / "train_ims.npy"
+    np.save(images, np.load(images)[::-1])
+    other = replace(first, data=replace(first.data, path=str(copy)))
+    assert launched.launched(children, 2, launched.train_each, path, [first, other]) == [2, 2]
+    assert "process 1: all processes of a run need the same settings and data: fingerprint" in launched.said(path)[0]
+
+    same = Path(shutil.copytree(first.data.path, tmp_path / "same"))
+    other = replace(first, data=replace(first.data, path=str(same)))
+    assert launched.launched(children, 2, launched.train_each, path, [first, other]) == [0, 0]
+
+
+def test_a_tensor_of_any_layout_is_sent(children: Any) -> None:
+    assert launched.launched(children, 2, launched.send_every_layout) == [0, 0]
+
+
+def test_a_tensor_of_a_method_whose_entries_share_memory_is_refused() -> None:
+    own = torch.nn.Module()
+    own.register_buffer("bank", torch.zeros(1, 4).expand(3, 4))
+    settings = load_config("in2r", ["data.path=d"])
+    method = build_method(settings.method, settings.partition)
+    with pytest.raises(MethodError, match=r"^method in2r: own\(\) returns bank, an expanded tensor; add \.clone\(\)$"):
+        networks._require_own_entries(method, own)
+    own.bank = torch.zeros(3, 4).t()
+    networks._require_own_entries(method, own)
 
 
 def test_no_launcher_means_one_process_and_odd_values_are_named(monkeypatch: pytest.MonkeyPatch) -> None:

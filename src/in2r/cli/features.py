@@ -182,7 +182,8 @@ def make(
     with Bars(Console(stderr=True)) as bars:
         made = make_features(source, out, options, bars)
     if made.again:
-        _say(console, f"{out}: the features are there; they were made by these settings")
+        note = "" if pieces is None else "; --pieces does not cut them anew, a new folder does"
+        _say(console, f"{out}: the features are there; they were made by these settings{note}")
     console.print(verdict_table(made.verdicts))
     count, *rest = made.image_shape
     _say(console, f"{file_or_pieces(out / 'images.npy')}: {count:,} images × {' × '.join(map(str, rest))} float16")

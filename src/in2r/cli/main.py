@@ -151,7 +151,8 @@ def _resuming(args: argparse.Namespace) -> list[str]:
     folder = {"train": "out", "resume": "folder"}.get(args.verb)
     if folder is None or not (Path(vars(args)[folder]) / "config.yaml").is_file():  # RunFolder would import PyTorch
         return []
-    return [f"`{command_line('in2r', 'resume', vars(args)[folder])}` resumes it"]
+    launcher = "torchrun ... -m " if os.environ.get("WORLD_SIZE", "1") != "1" else ""
+    return [f"`{launcher}{command_line('in2r', 'resume', vars(args)[folder])}` resumes it"]
 
 
 class _Output(io.FileIO):

@@ -85,11 +85,13 @@ class Terminal:
         )
         if plan.processes > 1:
             least, left = divmod(plan.batch_rows, plan.processes)
-            rows = f"{least} or {least + 1}" if left else str(least)
+            rows = f"{least} or {least + 1} of {plan.batch_rows}" if left else f"{least} of {plan.batch_rows}"
+            if not least:  # `Processes.share`
+                rows = f"all {plan.batch_rows} (too few to share out)"
             table.add_row(
                 "processes",
-                f"{plan.processes}; each encodes {rows} of {plan.batch_rows} images of a batch and sends "
-                f"about {size(plan.sent_bytes)} in a step; memory is that of one",
+                f"{plan.processes}; each encodes {rows} images of a batch and sends "
+                f"about {size(plan.sent_bytes)} in a step; memory: of each",
             )
         table.add_row("device", plan.computes)
         lasting, more = size(plan.memory_bytes), size(plan.step_bytes)

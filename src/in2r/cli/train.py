@@ -52,7 +52,10 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     to.add_argument("--out", type=path_argument, metavar="RUN", help="the run folder to make")
     to.add_argument("--plan", action="store_true", help="say what the run would cost, and do not start it")
     parser.add_argument(
-        "--processes", type=int, metavar="N", help="with --plan: how many processes would train it together"
+        "--processes",
+        type=int,
+        metavar="N",
+        help="with --plan: how many processes would train it together (default: as many as a launcher has started)",
     )
     parser.set_defaults(run=run)
 
@@ -61,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
     """Train, then write the model folder."""
     from in2r.results import export_model
     from in2r.runs.settings import load_config
-    from in2r.training.launch import is_first_process
+    from in2r.training.launch import is_first_process, process_count
     from in2r.training.train import plan_run, reopen, start_run
 
     if args.processes is not None and (not args.plan or args.processes < 1):
@@ -69,13 +72,15 @@ def run(args: argparse.Namespace) -> int:
             f"--processes {args.processes}: expected a number from 1 on, together with --plan; a launcher starts "
             "processes: torchrun --nproc-per-node 2 -m in2r train ..."
         )
+    if args.plan and not is_first_process():
+        return 0
     console = Console(quiet=not is_first_process())
     chosen = [] if args.method is None else [f"method.name={args.method}"]
     config = load_config(args.settings, [*args.overrides, *chosen])
     terminal = Terminal(console)
     console.print("reading the data ...", highlight=False)
     if args.plan:
-        terminal.plan(plan_run(config, Path.cwd(), args.processes or 1))
+        terminal.plan(plan_run(config, Path.cwd(), args.processes or process_count()))
         return 0
 
     def show(plan: "Plan") -> None:

@@ -11,7 +11,7 @@ from in2r.files import expand_home
 from in2r.methods import LossConfig, Method, MethodConfig, PartitionConfig, build_method, find_method
 from in2r.methods.in2r import In2rConfig
 from in2r.models.build import INTERACTION, REGION_NORM, ModelConfig, model_fault
-from in2r.runs.presets import on_preset, read_preset
+from in2r.runs.presets import on_preset, presets, read_preset
 from in2r.settings_text import merge, parse_overrides, read_yaml
 
 
@@ -208,7 +208,7 @@ def _at_home(config: RunConfig) -> RunConfig:
 def _source(source: str | Path | None) -> dict[str, Any]:
     if source is None:
         return {}
-    if not Path(source).is_file():
+    if str(source) in presets() or not Path(source).is_file():  # a file of a preset's name is meant by ./NAME
         settings = read_preset(str(source))
         if "name" not in settings.get("method", {}):
             raise InputError(f"{source}: names no method; put it after one, such as corroborate+{source}")

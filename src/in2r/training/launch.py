@@ -85,8 +85,8 @@ def _said_once(here: Processes, last_words: "dist.ProcessGroup") -> Iterator[Non
         if not here.first:
             raise SystemExit(1) from None
         raise InputError(
-            f"one of {here.count} processes has ended ({' '.join(str(error).split())[:120]}); the last checkpoint is "
-            "kept, and `in2r resume` goes on from it"
+            f"one of {here.count} processes has ended ({' '.join(str(error).split())[:120]}); if there "
+            "is a checkpoint, `in2r resume` goes on from it"
         ) from None
 
 

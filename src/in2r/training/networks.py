@@ -46,9 +46,18 @@ def build_networks(
     with _own_draws(setup.device):
         for name in network_names(method):
             backbone = _backbone(setup, vectors, _weights_of(name, train))
-            net = Net(backbone, method.own(setup.config.model.dim, pairs, size), setup.processes)
+            own = method.own(setup.config.model.dim, pairs, size)
+            _require_own_entries(method, own)
+            net = Net(backbone, own, setup.processes)
             nets[name] = net.to(setup.device).train()
     return nets, {name: make_optimizers(net, method.optimizers(), train) for name, net in nets.items()}
+
+
+def _require_own_entries(method: Method, own: torch.nn.Module) -> None:
+    """Refuse what could be trained but not read from a checkpoint: a tensor whose entries share memory."""
+    for name, tensor in own.state_dict().items():
+        if any(stride == 0 and size > 1 for size, stride in zip(tensor.shape, tensor.stride(), strict=True)):
+            raise MethodError(f"method {method.config.name}: own() returns {name}, an expanded tensor; add .clone()")
 
 
 def renew(state: RunState, setup: Setup, method: Method, vectors: WordVectors | None) -> None:

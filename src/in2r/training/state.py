@@ -181,6 +181,12 @@ class RunState:
     def warn_of_another_machine(self, path: Path, meta: Mapping[str, Any]) -> None:
         """Say which roundings of the next steps differ from those before the checkpoint."""
         now, before = versions() | self.computed_on(), {"processes": 1} | meta["versions"] | meta["computed_on"]
+        if before["processes"] != now["processes"]:
+            log.warning(
+                "%s: resumed by %d processes, written by %d: from here on dropout masks and roundings are others",
+                path, now["processes"], before["processes"],
+            )  # fmt: skip
+            now["processes"] = before["processes"]
         changed = [f"{key} ({before.get(key)}, now {value})" for key, value in now.items() if before.get(key) != value]
         if changed:
             log.warning(

@@ -1,10 +1,51 @@
-"""What the first process of a run has read or divided becomes the state of all."""
+"""Processes of one run are given the same, and what the first one has read or divided becomes the state of all."""
+
+from typing import Any
 
 import torch
 
+from in2r.config import deciding
+from in2r.errors import InputError
+from in2r.methods.registry import method_file
 from in2r.processes import Processes
 from in2r.runs.folder import RunFolder
+from in2r.training.setup import Setup
 from in2r.training.state import RunState
+
+
+def require_same(setup: Setup) -> None:
+    """Refuse processes that were given other settings or other data than the first one.
+
+    Raises:
+        InputError: on the first process, with the number of one that differs, and in what.
+        EndedElsewhereError: on the others.
+    """
+    processes = setup.processes
+    if processes.count == 1:
+        return
+    own = _given(setup)
+    first = processes.send(own if processes.first else None)
+    differing = [
+        f"{name} ({own[name]}, the first process has {first[name]})" for name in own if own[name] != first[name]
+    ]
+
+    def compare() -> None:
+        if differing:
+            raise InputError(f"all processes of a run need the same settings and data: {'; '.join(differing[:3])}")
+
+    processes.together(compare)
+
+
+def _given(setup: Setup) -> dict[str, Any]:
+    """Return what decides what a run learns, by name."""
+    file = method_file(setup.config.method.name)
+    return {
+        **deciding(setup.config, "learning", "main phase"),
+        "fingerprint of the data": setup.source.fingerprint()["hash"][:12],
+        "noise index": None if setup.noise is None else setup.noise.sha256[:12],
+        "vocabulary": None if setup.vocabulary is None else setup.vocabulary.hash[:12],
+        "method file": None if file is None else file["sha256"][:12],
+    }
 
 
 def share_state(state: RunState, folder: RunFolder, pairs: int, processes: Processes) -> None:

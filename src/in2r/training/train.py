@@ -31,6 +31,7 @@ from in2r.training.launch import joined
 from in2r.training.loop import Display, Trainer
 from in2r.training.plan import Plan, make_plan, warn_of_full_disk
 from in2r.training.setup import Setup, open_setup
+from in2r.training.together import require_same
 
 log = logging.getLogger(__name__)
 
@@ -72,12 +73,17 @@ def start_run(
     hold_freed_memory()
     with joined() as processes, ExitStack() as held:
 
-        def prepare() -> Trainer:
+        def opened() -> Setup:
             if processes.first:
                 refuse_existing(folder)
             device = resolve_device(config.train.device, processes.local)
             held.enter_context(as_current(device))
-            setup = replace(open_setup(absolute_paths(config), device), processes=processes)
+            return replace(open_setup(absolute_paths(config), device), processes=processes)
+
+        setup = processes.together(opened)
+        require_same(setup)
+
+        def prepare() -> Trainer:
             held.enter_context(use_threads(config.train.threads))
             if not processes.first:
                 return Trainer(folder, setup, Silent())
@@ -194,7 +200,9 @@ def resume_run(path: str | Path, display: Display | None = None, *, force: bool 
                 _continue(folder, trainer, force)
             return trainer
 
-        processes.together(prepare).run()
+        trainer = processes.together(prepare)
+        require_same(trainer.setup)
+        trainer.run()
     return folder
 
 
