@@ -293,7 +293,7 @@ def test_the_plan_says_what_each_of_several_processes_does(processes: int, rows:
     Terminal(Console(file=printed, width=200)).plan(replace(PLAN, processes=processes, sent_bytes=3 * 2**20))
     line = next(line for line in printed.getvalue().splitlines() if "processes" in line)
     said = f"{processes}; each encodes {rows} of 128 images of a batch and sends about 3 MiB in a step"
-    assert " ".join(line.split()) == f"processes {said}; memory is that of one"
+    assert " ".join(line.split()) == f"processes {said}; memory is that of each"
 
 
 @pytest.mark.parametrize(("fresh", "said"), [(True, "; fresh weights in the first"), (False, "")])

@@ -91,7 +91,7 @@ class Terminal:
             table.add_row(
                 "processes",
                 f"{plan.processes}; each encodes {rows} images of a batch and sends "
-                f"about {size(plan.sent_bytes)} in a step; memory: of each",
+                f"about {size(plan.sent_bytes)} in a step; memory is that of each",
             )
         table.add_row("device", plan.computes)
         lasting, more = size(plan.memory_bytes), size(plan.step_bytes)
