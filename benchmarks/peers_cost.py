@@ -33,7 +33,7 @@ WARMED = [UNIT, "in2r/discard", "in2r", "ncr", "decl", "bicro", "l2rm", "cream",
 METHODS = [*WARMED, "gsc", "gscplus"]
 MAIN = 4
 """epochs of the main phase: PC²'s and PCSR's last stages begin at half and at 80 % of it"""
-ROUNDS = 3
+ROUNDS = 2
 
 
 class Clock(Silent):
