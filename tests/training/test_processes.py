@@ -224,6 +224,10 @@ def test_processes_with_other_settings_or_data_are_refused(children: Any, tmp_pa
     }
     assert not path.exists()
 
+    other = config(tmp_path / "other", "ncr on gpo")
+    assert launched.launched(children, 2, launched.train_each, path, [first, other]) == [2, 2]
+    assert "method.name (ncr, the first process has in2r)" in launched.said(path)[0]
+
     copy = Path(shutil.copytree(first.data.path, tmp_path / "copy"))
     images = copy / "train_ims.npy"
     np.save(images, np.load(images)[::-1])

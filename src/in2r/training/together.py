@@ -25,8 +25,10 @@ def require_same(setup: Setup) -> None:
         return
     own = _given(setup)
     first = processes.send(own if processes.first else None)
-    differing = [
-        f"{name} ({own[name]}, the first process has {first[name]})" for name in own if own[name] != first[name]
+    differing = [  # another method has other settings
+        f"{name} ({own.get(name)}, the first process has {first.get(name)})"
+        for name in {**own, **first}
+        if own.get(name) != first.get(name)
     ]
 
     def compare() -> None:
