@@ -11,10 +11,9 @@ import torch
 
 from in2r import tensors as tensors_file
 from in2r.runs import checkpoints as saving
-from in2r.runs.checkpoints import checkpoints
+from in2r.runs.checkpoints import load_newest
 from in2r.runs.folder import RunFolder
 from in2r.runs.settings import RunConfig, load_config
-from in2r.tensors import load_tensors
 from in2r.training import division, loop
 from in2r.training.train import Silent, resume_run, start_run
 
@@ -42,7 +41,9 @@ def settings(data: Path, preset: str = "in2r", *overrides: str, words: bool = Fa
 
 def outcome(folder: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any], bytes, list[dict[str, Any]]]:
     """Return what a run ends with: last checkpoint's tensors and position, best weights, record without times."""
-    tensors, meta = load_tensors(checkpoints(folder / "checkpoints")[-1])
+    found = load_newest(folder / "checkpoints")
+    assert found is not None
+    _, tensors, meta = found
     records = [{k: v for k, v in record.items() if k != "seconds"} for record in RunFolder(folder).records()]
     return tensors, meta, (folder / "best.safetensors").read_bytes(), records
 

@@ -12,9 +12,7 @@ from torch import Tensor
 from in2r.data.noise import NoiseIndex
 from in2r.memory import Neighbors
 from in2r.methods import Batch, LookUp, Step
-from in2r.runs.checkpoints import checkpoints
 from in2r.seeds import derive
-from in2r.tensors import load_tensors
 from in2r.training import health, loop, networks
 from in2r.training import step as step_module
 from in2r.training.health import Means, Truth, gradient_norms, partition_truth, record_step
@@ -224,8 +222,7 @@ def test_the_two_networks_are_treated_alike(
         monkeypatch.setattr(module, "derive", swapped)
     monkeypatch.setattr(networks, "NAMES", ("B", "A"))
     start_run(tmp_path / "swapped", config)
-    straight, _ = load_tensors(checkpoints(tmp_path / "straight" / "checkpoints")[-1])
-    exchanged, _ = load_tensors(checkpoints(tmp_path / "swapped" / "checkpoints")[-1])
+    straight, exchanged = (outcome(tmp_path / name)[0] for name in ("straight", "swapped"))
     for name, value in straight.items():
         kind, net, rest = name.split(".", 2)
         assert torch.equal(value, exchanged[f"{kind}.{swap[net]}.{rest}"]), name

@@ -25,7 +25,7 @@ from in2r.errors import InputError
 from in2r.results import evaluate, evaluate_run, judged, score_run
 from in2r.runs.checkpoints import checkpoints, save_checkpoint
 from in2r.runs.folder import RunFolder
-from in2r.runs.settings import RunConfig
+from in2r.runs.settings import CheckpointConfig, RunConfig
 from in2r.tensors import load_tensors, save_tensors
 from in2r.testing.tiny import make_data, make_noise
 from in2r.training import loop, train
@@ -403,6 +403,58 @@ def test_a_checkpoint_of_another_run_is_refused(copied: Path, whole: dict[str, P
         resume_run(copied, force=True)
 
 
+# --- the divisions' file
+
+
+def kept(folder: Path) -> list[Path]:
+    """Return the files of divisions that a run has, oldest first."""
+    return sorted((folder / "checkpoints").glob("divisions-*.safetensors"))
+
+
+def test_divisions_are_written_once_an_epoch_and_not_with_every_checkpoint(
+    configs: dict[str, RunConfig], tmp_path: Path
+) -> None:
+    every = replace(configs["interleaved"], checkpoint=CheckpointConfig(every_steps=1, keep=99))
+    folder = start_run(tmp_path / "run", every).path
+    warmup, *main = (sum(record["steps"].values()) for record in RunFolder(folder).records())
+    files = kept(folder)
+    assert [file.name for file in files] == [f"divisions-{step:09d}.safetensors" for step in (warmup, warmup + main[0])]
+    found = [load_tensors(path) for path in checkpoints(folder / "checkpoints")]
+    assert len(found) == warmup + sum(main)
+    assert not any(name.startswith("division.") for tensors, _ in found for name in tensors)
+    named = [meta["divided_at"] for _, meta in found]
+    assert named == [None] * warmup + [warmup] * main[0] + [warmup + main[0]] * main[1]
+    for path in checkpoints(folder / "checkpoints")[warmup + 3 :]:
+        path.unlink()
+    resume_run(folder)
+    assert [file.name for file in kept(folder)] == [file.name for file in files]
+
+
+def test_only_divisions_that_a_checkpoint_names_stay(whole: dict[str, Path]) -> None:
+    for kind, folder in whole.items():
+        oldest = load_tensors(checkpoints(folder / "checkpoints")[0])[1]["divided_at"]
+        assert int(kept(folder)[0].stem[-9:]) == oldest, kind
+
+
+def test_without_its_divisions_a_checkpoint_is_not_used(copied: Path) -> None:
+    rewind(copied)
+    file = kept(copied)[0]
+    flip(file, next(iter(load_tensors(file)[0].values())).numpy().tobytes(), 3)
+    with pytest.raises(InputError, match=r"divisions-\d+\.safetensors: damaged: .*no other checkpoint can be read"):
+        resume_run(copied)
+
+
+def test_divisions_of_another_run_are_refused(copied: Path, whole: dict[str, Path]) -> None:
+    rewind(copied)
+    named = kept(copied)[0]
+    shutil.copy(kept(whole["alternating"])[-1], named)
+    with pytest.raises(InputError, match=rf"{named.name}: of another run \(.*\); put this run's own file back"):
+        resume_run(copied)
+
+
+# --- best weights
+
+
 def test_best_weights_of_another_run_are_refused(copied: Path, whole: dict[str, Path]) -> None:
     shutil.copy(whole["alternating"] / "best.safetensors", copied)
     for look in (resume_run, evaluate_run, score_run):
@@ -552,7 +604,7 @@ def test_a_checkpoint_of_another_version_is_named(copied: Path) -> None:
         resume_run(copied)
 
 
-@pytest.mark.parametrize("key", ["divisions", "means", "cost", "started_as", "computed_on"])
+@pytest.mark.parametrize("key", ["divided_at", "means", "cost", "started_as", "computed_on"])
 def test_a_checkpoint_that_lacks_something_is_refused(copied: Path, key: str) -> None:
     rewind(copied)
     change_checkpoint(copied, **{key: None})
@@ -579,10 +631,9 @@ def test_a_run_that_goes_on_elsewhere_says_so(copied: Path, caplog: pytest.LogCa
 
 
 def test_another_number_of_pairs_within_an_epoch(copied: Path) -> None:
-    newest = checkpoints(copied / "checkpoints")[-1]
-    tensors, meta = load_tensors(newest)
-    fewer = {name: value[:-1] if name.startswith("division.") else value for name, value in tensors.items()}
-    save_tensors(newest, fewer, {**meta, "divided": True})
+    change_checkpoint(copied, divided=True)
+    divided, plain = load_tensors(kept(copied)[-1])
+    save_tensors(kept(copied)[-1], {name: value[:-1] for name, value in divided.items()}, plain)
     with pytest.raises(InputError, match=r"step-.*: 59 training pairs, now there are 60"):
         resume_run(copied, force=True)
 

@@ -45,7 +45,7 @@ class Watching(Trainer):
                 "weights": copied(net.backbone),
                 "before": None if net.before is None else copied(net.before),
                 "steps": len(self.state.optimizers["A"]["net"].state),
-                "division": self.state.divisions.get("A"),
+                "divided_at": self.state.divided_at,
             }
         )
 
@@ -115,8 +115,8 @@ def test_within_a_round_weights_optimiser_and_division_go_on(watched: Watching) 
     for epoch in (2, 4):
         assert alike(begun[epoch]["weights"], ended[epoch - 1])
         assert begun[epoch]["steps"] > 0
-        assert begun[epoch]["division"] is begun[epoch - 1]["division"]
-    assert begun[3]["division"] is not begun[2]["division"]
+        assert begun[epoch]["divided_at"] == begun[epoch - 1]["divided_at"]
+    assert begun[3]["divided_at"] > begun[2]["divided_at"]
 
 
 def test_each_epoch_of_a_round_has_the_figures_of_its_division(watched: Watching) -> None:

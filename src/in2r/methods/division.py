@@ -76,7 +76,7 @@ class PartitionConfig:
 
 @dataclass(frozen=True)
 class Division:
-    """What one network trains on in an epoch; a checkpoint holds it."""
+    """What one network trains on in an epoch; a file beside the checkpoints holds it."""
 
     sets: Tensor
     """(N,) int8, index into `Method.sets`; -1 = left out"""

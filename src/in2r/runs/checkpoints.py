@@ -1,4 +1,8 @@
-"""Checkpoints: one safetensors file each, whole or absent, with nothing in it that could run code."""
+"""Checkpoints: safetensors files, whole or absent, with nothing in them that could run code.
+
+What training has learnt is one file each time. The divisions of the pairs, which change once an epoch and grow with the
+pairs, are a file of their own: a checkpoint names it.
+"""
 
 import logging
 import re
@@ -14,14 +18,24 @@ from in2r.tensors import load_tensors, save_tensors
 
 log = logging.getLogger(__name__)
 
-CHECKSUM = "crc32"
-"""its key in the metadata"""
-_NAME = re.compile(r"step-(\d{9})\.safetensors")
+Loaded = tuple[dict[str, Tensor], dict[str, Any]]
+"""tensors and plain values"""
+DIVIDED_AT = "divided_at"
+"""the key in a checkpoint's metadata of the step that its divisions' file is named after"""
+_NAME = re.compile(r"(step|divisions)-(\d{9})\.safetensors")
 
 
 def checkpoints(folder: Path) -> list[Path]:
     """Return the checkpoints of a run, oldest first."""
-    return sorted(path for path in folder.glob("step-*.safetensors") if _NAME.fullmatch(path.name))
+    return _files(folder, "step")
+
+
+def _files(folder: Path, kind: str) -> list[Path]:
+    return sorted(path for path in folder.glob(f"{kind}-*.safetensors") if _NAME.fullmatch(path.name))
+
+
+def _step(path: Path) -> int:
+    return int(path.stem.rpartition("-")[2])
 
 
 def save_checkpoint(folder: Path, step: int, tensors: dict[str, Tensor], meta: dict[str, Any], keep: int) -> None:
@@ -35,10 +49,26 @@ def save_checkpoint(folder: Path, step: int, tensors: dict[str, Tensor], meta: d
     here = found.index(written) + 1
     for other in found[: max(0, here - keep)] + found[here:]:
         other.unlink()
+    oldest = _step(found[max(0, here - keep)])
+    before = [path for path in _files(folder, "divisions") if _step(path) < oldest]
+    for unnamed in before[:-1]:
+        unnamed.unlink()
+
+
+def save_divisions(folder: Path, step: int, tensors: dict[str, Tensor], meta: dict[str, Any]) -> Loaded:
+    """Write the divisions that were made after `step` iterations, and return them as they are read: memory-mapped."""
+    file = divisions_file(folder, step)
+    save_tensors(file, tensors, meta)
+    return load_tensors(file)
+
+
+def divisions_file(folder: Path, step: int) -> Path:
+    """Return where the divisions are that were made after `step` iterations."""
+    return folder / f"divisions-{step:09d}.safetensors"
 
 
 def load_newest(folder: Path) -> tuple[Path, dict[str, Tensor], dict[str, Any]] | None:
-    """Read the newest checkpoint that is readable; None when the run has none yet.
+    """Read the newest checkpoint that is readable, with its divisions; None when the run has none yet.
 
     Raises:
         InputError: there are checkpoints, and none can be read.
@@ -47,13 +77,21 @@ def load_newest(folder: Path) -> tuple[Path, dict[str, Tensor], dict[str, Any]] 
     fault = ""
     for path in reversed(found):
         try:
-            return path, *load_tensors(path)
+            return path, *_with_divisions(folder, *load_tensors(path))
         except InputError as error:
             fault = str(error)
             log.warning("%s; looking for an older checkpoint", fault)
     if found:
         raise InputError(f"{fault}; no other checkpoint can be read; to train from the start, remove {folder}")
     return None
+
+
+def _with_divisions(folder: Path, tensors: dict[str, Tensor], meta: dict[str, Any]) -> Loaded:
+    """Add the divisions that a checkpoint names."""
+    if meta.get(DIVIDED_AT) is None:
+        return tensors, {**meta, "divisions": {}}
+    more, plain = load_tensors(divisions_file(folder, meta[DIVIDED_AT]))
+    return {**tensors, **more}, {**plain, **meta}
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer, prefix: str) -> dict[str, Tensor]:

@@ -10,10 +10,9 @@ from torch import Tensor, nn
 
 from in2r.methods import Batch, Division, Net
 from in2r.models.build import INTERACTION
-from in2r.runs.checkpoints import checkpoints
+from in2r.runs.checkpoints import load_newest
 from in2r.runs.folder import RunFolder
 from in2r.runs.settings import RunConfig, load_config
-from in2r.tensors import load_tensors
 from in2r.testing.tiny import make_data, make_noise
 from in2r.training.loop import Trainer
 from in2r.training.setup import open_setup
@@ -141,7 +140,9 @@ class Ready:
 
 def outcome(path: Path) -> tuple[dict[str, Tensor], dict[str, Any], bytes, list[dict[str, Any]]]:
     """Return what a run ends with: last checkpoint's tensors and position, best weights, record without times."""
-    tensors, meta = load_tensors(checkpoints(path / "checkpoints")[-1])
+    found = load_newest(path / "checkpoints")
+    assert found is not None
+    _, tensors, meta = found
     records = [
         {key: value for key, value in record.items() if key != "seconds"} for record in RunFolder(path).records()
     ]

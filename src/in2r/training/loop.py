@@ -14,7 +14,7 @@ from torch import Tensor
 from in2r.data.text.word_vectors import WordVectors, load_word_vectors
 from in2r.errors import InputError, MethodError
 from in2r.methods import Division, Now, Walk, build_method, warmup_of
-from in2r.runs.checkpoints import checkpoints, load_newest, save_checkpoint
+from in2r.runs.checkpoints import checkpoints, load_newest, save_checkpoint, save_divisions
 from in2r.runs.folder import RunFolder
 from in2r.runs.identity import belonging
 from in2r.tensors import save_tensors
@@ -135,6 +135,8 @@ class Trainer:
         """Divide the pairs, make the steps, validate."""
         started, state = time.monotonic(), self.state
         self._begin()
+        if state.divided_at == state.step:
+            self._keep_divisions()
         orders = {name: self._order(name) for name in self.names}
         sequence = list(self._sequence({name: len(order) for name, order in orders.items()}))
         if not sequence:
@@ -225,6 +227,14 @@ class Trainer:
             raise
         except InputError as error:
             raise self._stopped(str(error)) from None
+        state.divided_at = state.step
+
+    def _keep_divisions(self) -> None:
+        """Write the divisions, once for all checkpoints until the next ones; from here on they are that file's."""
+        state = self.state
+        if self.processes.first:
+            packed = state.pack_divisions(self.folder)
+            state.take_divisions(*save_divisions(self.folder.checkpoints, state.step, *packed))
 
     def _division(self, name: str) -> Division | None:
         return None if self.in_warmup else self.state.divisions[name]

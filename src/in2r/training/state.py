@@ -15,7 +15,7 @@ from torch import Tensor
 from in2r.device import computed_on
 from in2r.errors import InputError
 from in2r.methods import Cost, Division, Net
-from in2r.runs.checkpoints import load_optimizer, optimizer_tensors
+from in2r.runs.checkpoints import DIVIDED_AT, divisions_file, load_optimizer, optimizer_tensors
 from in2r.runs.folder import RunFolder
 from in2r.runs.identity import belonging, require_own, versions
 from in2r.training.health import Means
@@ -42,6 +42,8 @@ class RunState:
     """finished iterations of this epoch"""
     divided: bool = False
     """this epoch's division is made"""
+    divided_at: int | None = None
+    """the finished iterations before which the divisions were made; None before the first ones"""
     step: int = 0
     """finished iterations of the run"""
     lines: int = 0
@@ -93,37 +95,37 @@ class RunState:
         return {f"{name}.{key}": value for name, state in states.items() for key, value in state.items()}
 
     def pack(self, folder: RunFolder) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Return the tensors and the plain values of a checkpoint."""
-        tensors = self.network_tensors()
-        for name, division in self.divisions.items():
-            tensors[f"division.{name}.sets"] = division.sets
-            if division.images is not None:
-                tensors[f"division.{name}.images"] = division.images
-            tensors |= {f"division.{name}.column.{key}": value for key, value in division.columns.items()}
+        """Return the tensors and the plain values of a checkpoint, but for the divisions: `pack_divisions`."""
         meta = {
             **belonging(folder),
             "epoch": self.epoch,
             "position": self.position,
             "divided": self.divided,
+            DIVIDED_AT: self.divided_at,
             "started_as": self.started_as,
             "step": self.step,
             "lines": self.lines,
             "best": self.best,
             "means": self.means.state(),
             "cost": self.cost(),
-            "divisions": {
-                name: {
-                    "split": division.split,
-                    "judge": division.judge,
-                    "figures": division.figures,
-                    "mixture": division.mixture,
-                }
-                for name, division in self.divisions.items()
-            },
             "versions": versions(),
             "computed_on": self.computed_on(),
         }
-        return tensors, meta
+        return self.network_tensors(), meta
+
+    def pack_divisions(self, folder: RunFolder) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Return the tensors and the plain values of the divisions, which change once an epoch."""
+        tensors: dict[str, Tensor] = {}
+        for name, division in self.divisions.items():
+            tensors[f"division.{name}.sets"] = division.sets
+            if division.images is not None:
+                tensors[f"division.{name}.images"] = division.images
+            tensors |= {f"division.{name}.column.{key}": value for key, value in division.columns.items()}
+        plain = {
+            name: {key: getattr(division, key) for key in ("split", "judge", "figures", "mixture")}
+            for name, division in self.divisions.items()
+        }
+        return tensors, {"divisions_of": belonging(folder), "divisions": plain}
 
     def unpack(
         self, path: Path, tensors: Mapping[str, Tensor], meta: Mapping[str, Any], folder: RunFolder, pairs: int
@@ -132,7 +134,7 @@ class RunState:
 
         Args:
             path: the checkpoint, for messages.
-            tensors: as `pack` made them.
+            tensors: as `pack` and `pack_divisions` made them.
             meta: likewise.
             folder: the run.
             pairs: N, the training pairs now.
@@ -141,33 +143,38 @@ class RunState:
             InputError: it is of another run, or its weights or pairs do not fit.
         """
         require_own(folder, path, meta)
+        if meta[DIVIDED_AT] is not None:
+            require_own(folder, divisions_file(path.parent, meta[DIVIDED_AT]), meta["divisions_of"])
         self.take(path, tensors, meta, pairs)
 
     def take(self, path: Path, tensors: Mapping[str, Tensor], meta: Mapping[str, Any], pairs: int) -> None:
-        """Take over what `pack` made in the same run; arguments and errors as of `unpack`."""
+        """Take over what was packed in the same run; arguments and errors as of `unpack`."""
         try:
             self.load_networks(tensors)
         except RuntimeError:
             raise InputError(f"{path}: other weights than the settings of the run ask for") from None
-        for name, plain in meta["divisions"].items():
-            columns = under(f"division.{name}.column.", tensors)
-            sets = tensors[f"division.{name}.sets"]
-            self.divisions[name] = Division(
-                sets,
-                columns,
-                tensors.get(f"division.{name}.images"),
-                split=plain["split"],
-                judge=plain["judge"],
-                figures=plain["figures"],
-                mixture=plain["mixture"],
-            )
-            if meta["divided"] and len(sets) != pairs:  # between epochs it is made again
-                raise InputError(f"{path}: {len(sets)} training pairs, now there are {pairs}")
+        self.divided_at = meta[DIVIDED_AT]
+        self.take_divisions(tensors, meta)
+        for division in self.divisions.values():
+            if meta["divided"] and len(division.sets) != pairs:  # between epochs it is made again
+                raise InputError(f"{path}: {len(division.sets)} training pairs, now there are {pairs}")
         self.epoch, self.position, self.divided = meta["epoch"], meta["position"], meta["divided"]
         self.step, self.lines, self.best = meta["step"], meta["lines"], meta["best"]
         self.started_as, self.means = meta["started_as"], Means(meta["means"])
         for name, counts in meta["cost"].items():
             self.nets[name].cost = Cost(**counts)
+
+    def take_divisions(self, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
+        """Take over what `pack_divisions` made."""
+        self.divisions = {
+            name: Division(
+                tensors[f"division.{name}.sets"],
+                under(f"division.{name}.column.", tensors),
+                tensors.get(f"division.{name}.images"),
+                **plain,
+            )
+            for name, plain in meta["divisions"].items()
+        }
 
     def load_networks(self, tensors: Mapping[str, Tensor]) -> None:
         """Give networks and optimisers the state that `network_tensors` named."""

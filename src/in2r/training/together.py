@@ -3,6 +3,7 @@
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from in2r.config import deciding
 from in2r.errors import InputError
@@ -61,7 +62,11 @@ def share_state(state: RunState, folder: RunFolder, pairs: int, processes: Proce
     """
     if processes.count == 1:
         return
-    tensors, meta = state.pack(folder) if processes.first else ({}, None)
+    tensors: dict[str, Tensor] = {}
+    meta: dict[str, Any] | None = None
+    if processes.first:
+        (learnt, about), (divided, plain) = state.pack(folder), state.pack_divisions(folder)
+        tensors, meta = learnt | divided, about | plain
     like = [(name, tuple(tensor.shape), tensor.dtype, tensor.device.type) for name, tensor in tensors.items()]
     like, meta = processes.send((like, meta) if processes.first else None)
     for name, shape, dtype, device in like:
