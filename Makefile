@@ -1,6 +1,7 @@
 # `make demo` and `make test` start from a bare machine with Python >= 3.11. Written for GNU make 3.81 (macOS) and newer.
 PYTHON ?= python3
 VENV ?= .venv
+TESTS ?= 2
 BIN = $(VENV)/bin
 # pip's note that a newer pip exists is no news here.
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
@@ -16,8 +17,8 @@ install: $(VENV)/.package-installed ## make the virtual environment from require
 demo: install ## train plainly and by corroborate on generated scenes with 60 % mismatched captions
 	$(BIN)/in2r demo
 
-test: install ## run the tests
-	$(BIN)/python -m pytest
+test: install ## run the tests, two files at a time (TESTS=number)
+	$(BIN)/python -m pytest -n $(TESTS) --dist loadfile
 
 lint: install ## check style, types, import directions and spelling
 	@status=0; for check in "ruff check ." "ruff format --check ." mypy lint-imports codespell; do \

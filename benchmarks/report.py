@@ -92,7 +92,7 @@ PEER_ROWS = {
     "PC²": "PC² (`pc2`)",
     "SPS": "SPS (`sps`)",
     "PCSR": "PCSR (`pcsr`)",
-    "corroborate": "corroborate, its loss and rounds",
+    "corroborate": "corroborate, four rounds (`corroborate`)",
     "oracle": "*oracle: the matching pairs alone*",
 }
 LEVELS = ("20 %", "40 %", "60 %", "80 %", "60 % of images")
@@ -104,7 +104,7 @@ PEERS = MainTable(
 )
 SAME_START = MainTable(
     ("same-start-split", "same-start", "methods"),  # of the last: rows whose own warm-up is the common one
-    {label: name for label, name in PEER_ROWS.items() if label not in ("plain", "warm-up loss only", "corroborate")},
+    {label: name for label, name in PEER_ROWS.items() if label != "corroborate"},
     {f"{noise}, seed 0": noise for noise in ("60 %", "80 %")},
     {},
 )
@@ -189,8 +189,11 @@ def main_table(
 
 
 def single(line: Line | None) -> str:
-    """Return the figure of seed 0."""
-    return "" if line is None or 0 not in line.runs else f"{line.runs[0].figures[RSUM]:.1f}"
+    """Return the figure of seed 0; w: dev selected an epoch of the warm-up."""
+    if line is None or 0 not in line.runs:
+        return ""
+    figures = line.runs[0].figures
+    return f"{figures[RSUM]:.1f}{' w' * bool(figures['epoch_is_of_warmup'])}"
 
 
 def several(line: Line | None) -> str:
@@ -202,8 +205,14 @@ def several(line: Line | None) -> str:
 def mark_best(cells: Sequence[str]) -> list[str]:
     """Return a column with its largest figure in bold; the last row, the oracle, is no method."""
     best = max((float(cell.split()[0]) for cell in cells[:-1] if cell), default=None)
-    methods = [f"**{cell}**" if cell and float(cell.split()[0]) == best else cell for cell in cells[:-1]]
+    methods = [bold(cell) if cell and float(cell.split()[0]) == best else cell for cell in cells[:-1]]
     return [*methods, *(f"*{cell}*" if cell else "" for cell in cells[-1:])]
+
+
+def bold(cell: str) -> str:
+    """Return a cell with its figure in bold."""
+    figure, *rest = cell.split(" w")
+    return " w".join([f"**{figure}**", *rest])
 
 
 def short_table(tables: Mapping[str, Table], groups: Sequence[str]) -> str:

@@ -263,7 +263,7 @@ def _pair_fault(config: RunConfig, method: Method) -> str:
     if method.reads_vectors:
         return (
             f"{name} reads the vector of a whole image and of a whole caption ({', '.join(method.reads_vectors)}), and "
-            "model.backbone=scan learns none; use model.backbone=sgr or saf"
+            "model.backbone=scan learns none; use model.backbone=gpo, vsepp, sgr or saf"
         )
     if method.needs_bounded and model.scan_pooling == "lse":
         return (
