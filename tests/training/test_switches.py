@@ -157,3 +157,21 @@ def test_a_mixture_is_recorded_with_its_split(usual: RunFolder, noise: Path) -> 
             below = sum(fitted["counts"][: int(64 * fitted["boundary"]) + 1])
             assert below >= round(60 * record[f"clean_fraction_{name}"])
             assert 0 <= fitted["boundary"] < 1
+
+
+@pytest.mark.parametrize("method", ["pc2", "pcsr", "gsc", "gscplus", "cream", "decl"])
+def test_an_oracle_run_of_a_method_with_state_per_pair_trains_on_the_matching_pairs(
+    method: str, data: Path, noise: Path, tmp_path: Path
+) -> None:
+    """Their numbers go up to that of the last pair as given, though they are fewer."""
+    warmup = [] if method.startswith("gsc") else ["method.warmup_epochs=1"]
+    config = settings(data, method, f"noise.index={noise}", "noise.oracle=true", "train.epochs=2", *warmup)
+    records = start_run(tmp_path / "run", config).records()
+    assert [record["epoch"] for record in records] == [1, 2]
+    matching = round(60 * (1 - describe(noise)))
+    assert records[-1]["cost"]["A"]["steps"] == records[-1]["steps"]["A"] == -(-matching // config.train.batch_size)
+
+
+def describe(noise: Path) -> float:
+    """Return the share of pairs that an index mismatches."""
+    return float(np.mean(np.load(noise) != np.repeat(np.arange(12), 5)))

@@ -232,7 +232,7 @@ class Method(ABC):
 
         Args:
             dim: D.
-            pairs: N, the training pairs.
+            pairs: N, the training pairs as given; an oracle run trains on some of them, by their own numbers.
             batch_size: pairs in a full batch.
 
         Raises:

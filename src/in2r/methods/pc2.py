@@ -27,6 +27,7 @@ from in2r.methods.pseudo_class import (
     divide_with_labels,
     observe,
     storing,
+    trusted_with_labels,
     with_places,
 )
 from in2r.models.base import Items
@@ -146,6 +147,10 @@ class Pc2(Method):
             _own(nets[name]).renew(self.config.bank_mode)
             verdicts[name] = with_places(division)
         return exchange(verdicts)
+
+    def trust(self, pairs: Tensor, total: int) -> Division:
+        """Return the division in which all of `pairs` are clean, with label 1."""
+        return trusted_with_labels(pairs, total)
 
     # --- steps: clean pairs with the classifier; later noisy images with borrowed captions
 

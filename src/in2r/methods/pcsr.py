@@ -27,6 +27,7 @@ from in2r.methods.pseudo_class import (
     divide_with_labels,
     observe,
     storing,
+    trusted_with_labels,
     with_places,
 )
 from in2r.methods.warmup import warmup_of
@@ -182,6 +183,10 @@ class Pcsr(Method):
             own.renew(self.config.bank_mode)
             verdicts[name] = with_places(self._cut(division, own, data.pairs, now))
         return exchange(verdicts)
+
+    def trust(self, pairs: Tensor, total: int) -> Division:
+        """Return the division in which all of `pairs` are clean, with label 1."""
+        return trusted_with_labels(pairs, total)
 
     def _cut(self, division: Division, own: PcsrOwn, pairs: Tensor, now: Now) -> Division:
         """Move noisy pairs whose consistency score is not above τ into the third set."""
