@@ -175,3 +175,18 @@ def test_an_oracle_run_of_a_method_with_state_per_pair_trains_on_the_matching_pa
 def describe(noise: Path) -> float:
     """Return the share of pairs that an index mismatches."""
     return float(np.mean(np.load(noise) != np.repeat(np.arange(12), 5)))
+
+
+@pytest.mark.parametrize("method", ["pc2", "pcsr"])
+def test_regions_and_words_are_not_read_where_the_backbone_has_none(method: str, data: Path) -> None:
+    """It is said before a run begins, not in its first step."""
+    with pytest.raises(InputError, match=rf"{method} reads regions and words \(method.positions=4\)"):
+        settings(data, method, "method.positions=4")
+
+
+@pytest.mark.parametrize("setting", ["ncr: method.margin=0", "pcsr: method.votes=40000"])
+def test_a_value_that_a_step_or_a_count_cannot_take_is_refused(setting: str, data: Path) -> None:
+    """A margin of 0 predicts nothing; votes are counted in 16 bits."""
+    method, override = setting.split(": ")
+    with pytest.raises(InputError, match=override.split("=")[0]):
+        settings(data, method, override)

@@ -223,6 +223,11 @@ class Method(ABC):
         """
         return ()
 
+    @property
+    def reads_parts(self) -> tuple[str, ...]:
+        """Which of its settings make it read `Items.parts`, which a dual encoder has not; each a key with its value."""
+        return ()
+
     def warmup(self) -> tuple[int, Warmup | None]:
         """Return the number of warm-up epochs and their loss; None: the method's own steps, on all pairs."""
         return 0, None

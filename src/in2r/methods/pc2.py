@@ -122,6 +122,11 @@ class Pc2(Method):
         """Name what makes the classifier read an item's vector."""
         return () if self.config.positions else ("method.positions=0",)
 
+    @property
+    def reads_parts(self) -> tuple[str, ...]:
+        """Name what makes the classifier read regions and words."""
+        return (f"method.positions={self.config.positions}",) if self.config.positions else ()
+
     def own(self, dim: int, pairs: int, batch_size: int) -> PseudoOwn:
         """Make classifier and bank."""
         c = self.config

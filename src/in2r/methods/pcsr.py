@@ -87,7 +87,9 @@ class PcsrConfig(MethodConfig):
     stable_end: float = key(0.9, "the same at the end (released code)", low=0)
     threshold_step: float = key(0.2, "votes that the threshold moves per missing share (released code)", low=0)
     threshold_rate: float = key(0.3, "weight of the moved threshold in the running one (released code)", low=0, high=1)
-    votes: int = key(1, "votes of a pair per division (released code: 2, as they are added in two places)", low=1)
+    votes: int = key(
+        1, "votes of a pair per division (released code: 2, as they are added in two places)", low=1, high=10
+    )
     bank_mode: Literal["refreshed", "released"] = key(
         "refreshed",
         "refreshed: an oscillation compares with the last epoch; released: what was stored in the warm-up stays, and "
@@ -154,6 +156,11 @@ class Pcsr(Method):
     def reads_vectors(self) -> tuple[str, ...]:
         """Name what makes the classifier read an item's vector."""
         return () if self.config.positions else ("method.positions=0",)
+
+    @property
+    def reads_parts(self) -> tuple[str, ...]:
+        """Name what makes the classifier read regions and words."""
+        return (f"method.positions={self.config.positions}",) if self.config.positions else ()
 
     def own(self, dim: int, pairs: int, batch_size: int) -> PcsrOwn:
         """Make classifier, bank and votes."""
