@@ -2,6 +2,7 @@
 
 import json
 import os
+import zipfile
 from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
@@ -231,6 +232,15 @@ BROKEN: dict[str, tuple[int, str, Any, str]] = {
     "complex": (0, "fc.bias", torch.ones(6, dtype=torch.complex64), "has the type complex64; expected floating-point"),
     "two modules": (2, "SAF_module.bn.weight", torch.ones(1), "network A: no sim_enc.SAF_module.attn_sim_w.weight"),
     "no tensor": (0, "fc.bias", 3.5, "model_A: img_enc.fc.bias is float; expected a tensor"),
+    "repeated": (0, "fc.bias", torch.zeros(1).expand(6), "model_A: img_enc.fc.bias repeats few numbers to (6,)"),
+    "eight bits": (
+        0,
+        "fc.bias",
+        torch.zeros(6).to(torch.float8_e4m3fn),
+        "fc.bias has the type float8_e4m3fn; expected",
+    ),
+    "a name that clears the terminal": (0, "fc\x1b[2J\n", torch.ones(6), "a weight's name is 'fc\\x1b[2J\\n'"),
+    "a long name": (0, "fc" * 10**5, torch.ones(6), "(its first 40 of 200000 characters), which is no name"),
     "not finite": (0, "fc.bias", torch.full((6,), torch.nan), "model_A: img_enc.fc.bias holds NaN or infinity"),
 }
 
@@ -245,6 +255,7 @@ def test_a_weight_that_does_not_fit_is_named(
 
 
 CONTENTS: dict[str, tuple[dict[str, Any], str]] = {
+    "a key that clears the terminal": ({"\x1b[2J\n": 1}, "a key is '\\x1b[2J\\n' (its first 40 of 5 characters)"),
     "other keys": ({"state_dict": {}}, "keys epoch, best_rsum, opt, state_dict; expected model_A"),
     "one module": ({"model_A": [{}]}, "model_A is a list of 1; expected a list of the weights of 2, 3 or 4 modules"),
     "no list": ({"model": {"fc": torch.ones(1)}}, "model is dict; expected a list of the weights of 2 or 3 modules"),
@@ -314,6 +325,19 @@ def test_a_malicious_checkpoint_does_not_run(
     assert not target.exists()
     torch.load(file, weights_only=False)  # the attack is one
     assert target.exists()
+
+
+def test_a_small_file_that_unpacks_to_much_is_not_unpacked(
+    data: Path, vocabulary: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The memory would be filled, and the process be ended, before a size could be compared."""
+    plain, bomb = save(tmp_path / "plain.pth.tar", net={"x": torch.zeros(10**6)}), tmp_path / "bomb.pth.tar"
+    with zipfile.ZipFile(plain) as given, zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as packed:
+        for record in given.infolist():
+            packed.writestr(record.filename, given.read(record))
+    assert "a file of torch.save is not compressed; it was not read" in refused(
+        capsys, data, vocabulary, tmp_path, bomb
+    )
 
 
 def test_files_that_are_no_checkpoint_are_refused(tmp_path: Path) -> None:

@@ -157,3 +157,36 @@ def test_a_mixture_is_recorded_with_its_split(usual: RunFolder, noise: Path) -> 
             below = sum(fitted["counts"][: int(64 * fitted["boundary"]) + 1])
             assert below >= round(60 * record[f"clean_fraction_{name}"])
             assert 0 <= fitted["boundary"] < 1
+
+
+@pytest.mark.parametrize("method", ["pc2", "pcsr", "gsc", "gscplus", "cream", "decl"])
+def test_an_oracle_run_of_a_method_with_state_per_pair_trains_on_the_matching_pairs(
+    method: str, data: Path, noise: Path, tmp_path: Path
+) -> None:
+    """Their numbers go up to that of the last pair as given, though they are fewer."""
+    warmup = [] if method.startswith("gsc") else ["method.warmup_epochs=1"]
+    config = settings(data, method, f"noise.index={noise}", "noise.oracle=true", "train.epochs=2", *warmup)
+    records = start_run(tmp_path / "run", config).records()
+    assert [record["epoch"] for record in records] == [1, 2]
+    matching = round(60 * (1 - describe(noise)))
+    assert records[-1]["cost"]["A"]["steps"] == records[-1]["steps"]["A"] == -(-matching // config.train.batch_size)
+
+
+def describe(noise: Path) -> float:
+    """Return the share of pairs that an index mismatches."""
+    return float(np.mean(np.load(noise) != np.repeat(np.arange(12), 5)))
+
+
+@pytest.mark.parametrize("method", ["pc2", "pcsr"])
+def test_regions_and_words_are_not_read_where_the_backbone_has_none(method: str, data: Path) -> None:
+    """It is said before a run begins, not in its first step."""
+    with pytest.raises(InputError, match=rf"{method} reads regions and words \(method.positions=4\)"):
+        settings(data, method, "method.positions=4")
+
+
+@pytest.mark.parametrize("setting", ["ncr: method.margin=0", "pcsr: method.votes=40000"])
+def test_a_value_that_a_step_or_a_count_cannot_take_is_refused(setting: str, data: Path) -> None:
+    """A margin of 0 predicts nothing; votes are counted in 16 bits."""
+    method, override = setting.split(": ")
+    with pytest.raises(InputError, match=override.split("=")[0]):
+        settings(data, method, override)

@@ -223,6 +223,11 @@ class Method(ABC):
         """
         return ()
 
+    @property
+    def reads_parts(self) -> tuple[str, ...]:
+        """Which of its settings make it read `Items.parts`, which a dual encoder has not; each a key with its value."""
+        return ()
+
     def warmup(self) -> tuple[int, Warmup | None]:
         """Return the number of warm-up epochs and their loss; None: the method's own steps, on all pairs."""
         return 0, None
@@ -232,7 +237,7 @@ class Method(ABC):
 
         Args:
             dim: D.
-            pairs: N, the training pairs.
+            pairs: N, the training pairs as given; an oracle run trains on some of them, by their own numbers.
             batch_size: pairs in a full batch.
 
         Raises:

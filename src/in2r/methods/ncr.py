@@ -33,7 +33,7 @@ class NcrConfig(MethodConfig):
 
     name: str = key("ncr", "the method")
     warmup_epochs: int = key(5, "epochs of warm-up on all pairs (paper: 5 on Flickr30K, 10 on COCO and CC152K)", low=0)
-    margin: float = key(0.2, "margin α (paper)", low=0)
+    margin: float = key(0.2, "margin α (paper)", above=0)
     curve: Literal["exponential", "linear", "sine"] = key(
         "exponential", "how a label y becomes a margin: α (m^y - 1) / (m - 1) (paper), α y, or half a sine"
     )

@@ -27,6 +27,7 @@ from in2r.methods.pseudo_class import (
     divide_with_labels,
     observe,
     storing,
+    trusted_with_labels,
     with_places,
 )
 from in2r.models.base import Items
@@ -121,6 +122,11 @@ class Pc2(Method):
         """Name what makes the classifier read an item's vector."""
         return () if self.config.positions else ("method.positions=0",)
 
+    @property
+    def reads_parts(self) -> tuple[str, ...]:
+        """Name what makes the classifier read regions and words."""
+        return (f"method.positions={self.config.positions}",) if self.config.positions else ()
+
     def own(self, dim: int, pairs: int, batch_size: int) -> PseudoOwn:
         """Make classifier and bank."""
         c = self.config
@@ -146,6 +152,10 @@ class Pc2(Method):
             _own(nets[name]).renew(self.config.bank_mode)
             verdicts[name] = with_places(division)
         return exchange(verdicts)
+
+    def trust(self, pairs: Tensor, total: int) -> Division:
+        """Return the division in which all of `pairs` are clean, with label 1."""
+        return trusted_with_labels(pairs, total)
 
     # --- steps: clean pairs with the classifier; later noisy images with borrowed captions
 

@@ -27,6 +27,7 @@ from in2r.methods.pseudo_class import (
     divide_with_labels,
     observe,
     storing,
+    trusted_with_labels,
     with_places,
 )
 from in2r.methods.warmup import warmup_of
@@ -86,7 +87,9 @@ class PcsrConfig(MethodConfig):
     stable_end: float = key(0.9, "the same at the end (released code)", low=0)
     threshold_step: float = key(0.2, "votes that the threshold moves per missing share (released code)", low=0)
     threshold_rate: float = key(0.3, "weight of the moved threshold in the running one (released code)", low=0, high=1)
-    votes: int = key(1, "votes of a pair per division (released code: 2, as they are added in two places)", low=1)
+    votes: int = key(
+        1, "votes of a pair per division (released code: 2, as they are added in two places)", low=1, high=10
+    )
     bank_mode: Literal["refreshed", "released"] = key(
         "refreshed",
         "refreshed: an oscillation compares with the last epoch; released: what was stored in the warm-up stays, and "
@@ -154,6 +157,11 @@ class Pcsr(Method):
         """Name what makes the classifier read an item's vector."""
         return () if self.config.positions else ("method.positions=0",)
 
+    @property
+    def reads_parts(self) -> tuple[str, ...]:
+        """Name what makes the classifier read regions and words."""
+        return (f"method.positions={self.config.positions}",) if self.config.positions else ()
+
     def own(self, dim: int, pairs: int, batch_size: int) -> PcsrOwn:
         """Make classifier, bank and votes."""
         c = self.config
@@ -182,6 +190,10 @@ class Pcsr(Method):
             own.renew(self.config.bank_mode)
             verdicts[name] = with_places(self._cut(division, own, data.pairs, now))
         return exchange(verdicts)
+
+    def trust(self, pairs: Tensor, total: int) -> Division:
+        """Return the division in which all of `pairs` are clean, with label 1."""
+        return trusted_with_labels(pairs, total)
 
     def _cut(self, division: Division, own: PcsrOwn, pairs: Tensor, now: Now) -> Division:
         """Move noisy pairs whose consistency score is not above τ into the third set."""

@@ -15,7 +15,7 @@ from in2r.layers.mlp import unit_norm
 from in2r.losses import entropy, oscillation, pseudo_class_loss, triplet_loss
 from in2r.losses.pseudo_class import EntropyOf
 from in2r.methods.base import Seen
-from in2r.methods.division import Belief, Division, PartitionConfig, divide_by_mixture, fit_gaussians
+from in2r.methods.division import Belief, Division, PartitionConfig, divide_by_mixture, fit_gaussians, whole
 from in2r.methods.network import Batch, Net
 from in2r.models.base import Items
 from in2r.partition import split_pairs
@@ -121,6 +121,12 @@ def divide_with_labels(seen: Seen, pairs: Tensor, total: int, config: PartitionC
         calm[pairs] = torch.as_tensor(v * split_pairs(v, p.threshold, p.minimum_noisy_share)).float()
     figures = {**division.figures, "mean_oscillation": float(seen[OSCILLATION].mean())}
     return replace(division, columns={**division.columns, LABEL: w + (1 - w) * calm}, figures=figures)
+
+
+def trusted_with_labels(pairs: Tensor, total: int) -> Division:
+    """Return the division in which all of `pairs` (n,) of N = `total` are clean, with label 1."""
+    every = whole(pairs, total)
+    return with_places(replace(every, columns={**every.columns, LABEL: every.columns["clean_prob"]}))
 
 
 def with_places(division: Division) -> Division:

@@ -3,6 +3,7 @@
 import argparse
 import math
 import re
+import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,11 @@ ALLOWED: list[Any] = [argparse.Namespace, np.dtype, *(type(np.dtype(kind)) for k
 """What a file may hold beside tensors and plain values: its options, and a figure that NumPy computed."""
 _SCALAR = np.float64(0).__reduce__()[0]  # what makes such a figure; its module has another name before NumPy 2
 ALLOWED += [(_SCALAR, f"numpy.{core}.multiarray.scalar") for core in ("core", "_core")]
+
+WEIGHTS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+"""Floating-point numbers that a weight may have; eight bits are read by no repository."""
+LONGEST_NAME = 200
+"""Characters of a key or of a weight's name: both are printed."""
 
 PARTS = ("img_enc", "txt_enc", "sim_enc", "img_pro_head")
 """Names of a network's modules, in the order of a list of their weights."""
@@ -111,8 +117,11 @@ def _unpickled(file: Path) -> dict[str, Any]:
     if not file.is_file():
         raise InputError(f"{file}: no such file")
     try:
+        _refuse_growing(file)
         with torch.serialization.safe_globals(ALLOWED):
             content = torch.load(file, map_location="cpu", weights_only=True)
+    except InputError:
+        raise
     except Exception as error:  # a damaged or hostile file can make the reader fail in any way
         asked = re.search(r"GLOBAL ([\w.]+)", str(error))
         if asked:
@@ -124,17 +133,45 @@ def _unpickled(file: Path) -> dict[str, Any]:
         raise InputError(f"{file}: not a readable checkpoint of torch.save ({reason})") from None
     if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
         raise InputError(f"{file}: holds {type(content).__name__}; expected a dictionary with {KNOWN}")
+    for key in content:
+        _require_name(key, f"{file}: a key")
     return content
+
+
+def _refuse_growing(file: Path) -> None:
+    """Refuse an archive whose records need more memory than the file has bytes: torch.save compresses nothing."""
+    if not zipfile.is_zipfile(file):
+        return
+    with zipfile.ZipFile(file) as archive:
+        total, size = sum(record.file_size for record in archive.infolist()), file.stat().st_size
+    if total > size:
+        raise InputError(
+            f"{file}: {size:,} bytes that unpack to {total:,}; a file of torch.save is not compressed; it was not read"
+        )
+
+
+def _require_name(name: str, place: str) -> None:
+    """Refuse a name that would clear a terminal or fill it."""
+    if len(name) > LONGEST_NAME or not name.isprintable():
+        raise InputError(f"{place} is {name[:40]!a} (its first 40 of {len(name)} characters), which is no name")
 
 
 def _listed(content: Mapping[str, Any]) -> str:
     return ", ".join(content) or "none"
 
 
+def _kinds(dtypes: tuple[torch.dtype, ...]) -> str:
+    return ", ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
+
+
 def _options(given: Any) -> dict[str, Any]:
-    """Return the options that are plain values, as JSON has them."""
+    """Return the options that are plain values, as JSON has them; text that cannot be printed is none."""
     values = vars(given) if isinstance(given, argparse.Namespace) else given if isinstance(given, dict) else {}
-    plain = {str(name): value if isinstance(value, bool | str) else _number(value) for name, value in values.items()}
+    values = {str(name): value for name, value in values.items() if str(name).isprintable()}
+    plain = {
+        name: value if isinstance(value, bool) or (isinstance(value, str) and value.isprintable()) else _number(value)
+        for name, value in values.items()
+    }
     return {name: value for name, value in plain.items() if value is not None}
 
 
@@ -172,14 +209,21 @@ def _flat(value: Any, place: str) -> dict[str, Tensor]:
         if not isinstance(weights, dict):
             raise InputError(f"{place}: {part or 'weights'} is {type(weights).__name__}; expected weights by name")
         for name, weight in weights.items():
+            _require_name(str(name), f"{place}: a weight's name")
             key = ".".join(filter(None, (part, str(name).removeprefix("module."))))
             if (
                 not isinstance(weight, Tensor)
                 or weight.layout is not torch.strided
                 or weight.is_quantized
                 or weight.is_meta
+                or weight.is_nested
             ):
                 raise InputError(f"{place}: {key} is {type(weight).__name__}; expected a tensor with values")
+            if weight.untyped_storage().nbytes() < weight.numel() * weight.element_size():
+                raise InputError(f"{place}: {key} repeats few numbers to {tuple(weight.shape)}; expected all of them")
+            if weight.is_floating_point() and weight.dtype not in WEIGHTS:
+                kind, known = (_kinds(dtypes) for dtypes in ((weight.dtype,), WEIGHTS))
+                raise InputError(f"{place}: {key} has the type {kind}; expected one of {known}")
             if not bool(torch.isfinite(weight).all()):
                 raise InputError(f"{place}: {key} holds NaN or infinity; the network is of no use")
             found[key] = weight

@@ -258,6 +258,11 @@ def _pair_fault(config: RunConfig, method: Method) -> str:
     model, name = config.model, config.method.name
     if model.backbone in INTERACTION and method.compares_vectors:
         return f"{name} compares vectors, and model.backbone={model.backbone} makes none that tell what S is"
+    if model.backbone not in INTERACTION and method.reads_parts:
+        return (
+            f"{name} reads regions and words ({', '.join(method.reads_parts)}), and model.backbone={model.backbone} "
+            "makes one vector of each item; leave that setting out, or use model.backbone=sgr, saf or scan"
+        )
     if model.backbone != "scan":
         return ""
     if method.reads_vectors:

@@ -166,7 +166,8 @@ def treats_both_sides_alike(case: Case) -> None:
     draws = torch.Generator().manual_seed(0)
     for net in trainer.state.nets.values():
         net.backbone = _Vectors(trainer.config.model.dim)
-        net.own = trainer.method.own(net.backbone.dim, len(trainer.data.pairs), trainer.config.train.batch_size)
+        total = len(trainer.data.image_of_pair)
+        net.own = trainer.method.own(net.backbone.dim, total, trainer.config.train.batch_size)
     batches, exchanged = {}, {}
     for name, batch in ready.batches().items():
         v, u = (torch.randn(len(batch), 1, trainer.config.model.dim, generator=draws) for _ in range(2))

@@ -78,7 +78,7 @@ class Trainer:
         self.word_coverage: dict[str, Any] | None = None
         train, dev = setup.training_data(), setup.split("dev")
         words = None if checkpoints(folder.checkpoints) else self._word_vectors
-        self.state = RunState(*build_networks(setup, self.method, len(train.pairs), words))
+        self.state = RunState(*build_networks(setup, self.method, len(train.image_of_pair), words))
         nets = self.state.nets
         settled = settle_features(self.config, nets.values(), train, dev, setup.texts(dev))
         self.residency, self.data = settled.residency, settled.train

@@ -38,7 +38,7 @@ def build_networks(
     Args:
         setup: the opened data, with the settings.
         method: says how many networks there are, and what each keeps beside its backbone.
-        pairs: training pairs.
+        pairs: N, the training pairs as given; an oracle run trains on some of them.
         vectors: initial word vectors.
     """
     train, nets = setup.config.train, {}
