@@ -340,8 +340,28 @@ def test_a_small_file_that_unpacks_to_much_is_not_unpacked(
     )
 
 
+class _Fills:
+    def __reduce__(self) -> tuple[Any, tuple[int]]:
+        return bytearray, (3 << 30,)
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_bytes_by_number_are_not_made(
+    data: Path, vocabulary: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], zipped: bool
+) -> None:
+    file = tmp_path / "model.pth.tar"
+    torch.save({"net": _Fills()}, file, _use_new_zipfile_serialization=zipped)
+    assert "asks for builtins.bytearray, which can fill the memory; it was not read" in refused(
+        capsys, data, vocabulary, tmp_path, file
+    )
+
+
 def test_files_that_are_no_checkpoint_are_refused(tmp_path: Path) -> None:
-    for content, said in ((b"no pickle", "not a readable checkpoint"), (None, "no such file")):
+    for content, said in (
+        (b"no pickle", r"not a readable checkpoint of torch\.save \(it has no form that torch\.save writes\)"),
+        (b"", "not a readable checkpoint .*empty file"),
+        (None, "no such file"),
+    ):
         file = tmp_path / f"{said[:3]}.pth.tar"
         if content is not None:
             file.write_bytes(content)
