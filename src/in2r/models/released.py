@@ -130,11 +130,10 @@ def _unpickled(file: Path) -> dict[str, Any]:
                 f"{file}: asks for {asked[1]}, but a checkpoint may hold only tensors, plain values and options "
                 "(argparse.Namespace); nothing of it was run"
             ) from None
-        # PyTorch's own advice is to read the file without an allow-list
-        reason = (
-            "it has no form that torch.save writes" if "weights_only" in str(error) else " ".join(str(error).split())
-        )
-        raise InputError(f"{file}: not a readable checkpoint of torch.save ({reason[:200]})") from None
+        reason = " ".join(str(error).split())[:200]
+        if "weights_only" in str(error):  # PyTorch advises to read the file without an allow-list
+            reason = "it has no form that torch.save writes"
+        raise InputError(f"{file}: not a readable checkpoint of torch.save ({reason})") from None
     if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
         raise InputError(f"{file}: holds {type(content).__name__}; expected a dictionary with {KNOWN}")
     for key in content:
@@ -143,7 +142,7 @@ def _unpickled(file: Path) -> dict[str, Any]:
 
 
 def _refuse_growing(file: Path) -> None:
-    """Refuse what needs more memory than the file has bytes: a packed archive, and a pickle that asks for empty bytes."""
+    """Refuse what needs more memory than the file has bytes: a packed archive, a pickle that asks for bytes."""
     if zipfile.is_zipfile(file):
         with zipfile.ZipFile(file) as archive:
             records, size = archive.infolist(), file.stat().st_size
