@@ -31,10 +31,10 @@ CLEAN, NOISY = 0, 1
 class PartitionConfig:
     """Section `partition`: clean and noisy sets, made in each epoch, for a network's peer if there are two."""
 
-    threshold: float = key(0.5, "clean = clean probability above this (released code)", low=0, high=1)
+    threshold: float = key(0.5, "clean = clean probability above this (IN²R's code)", low=0, high=1)
     minimum_noisy_share: float = key(
         0.0,
-        "share that counts as noisy if nothing is below the threshold (released code: 0.01)",
+        "share that counts as noisy if nothing is below the threshold (IN²R's code: 0.01)",
         low=0,
         high=0.5,
     )
@@ -61,11 +61,11 @@ class PartitionConfig:
     single_mode: Literal["warmup", "split"] = key(
         "warmup",
         "if no group of mismatched pairs is found: warmup = the warm-up's loss on all pairs in this epoch; split = "
-        "divide them by the two components nevertheless (released code)",
+        "divide them by the two components nevertheless (IN²R's code)",
     )
-    max_iter: int = key(10, "EM iterations (released code)", low=1)
-    tol: float = key(1e-2, "EM stops below this gain (released code)", above=0)
-    reg_covar: float = key(5e-4, "added to each variance (released code)", above=0)
+    max_iter: int = key(10, "EM iterations (IN²R's code)", low=1)
+    tol: float = key(1e-2, "EM stops below this gain (IN²R's code)", above=0)
+    reg_covar: float = key(5e-4, "added to each variance (IN²R's code)", above=0)
     histogram_from: int = key(
         HISTOGRAM_FROM,
         "so many losses or more are fitted as a histogram of 65,536 bins: a fit to each loss takes 100 bytes a pair; "

@@ -96,7 +96,7 @@ class ModelConfig:
     )
     center: bool = key(
         False,
-        "gpo, vsepp: subtract the batch mean in training and a frozen running mean afterwards (released code: true)",
+        "gpo, vsepp: subtract the batch mean in training and a frozen running mean afterwards (IN²R's code: true)",
     )
 
 

@@ -77,23 +77,23 @@ class TrainConfig:
     """Section `train`."""
 
     seed: int = key(0, "seed of everything drawn in the run", low=0)
-    epochs: int = key(45, "epochs in all, the warm-up's included (paper: 5 + 40)", low=1)
-    batch_size: int = key(128, "pairs in a batch (paper); images, with batch_of=images", low=2)
+    epochs: int = key(45, "epochs in all, the warm-up's included (IN²R's paper: 5 + 40)", low=1)
+    batch_size: int = key(128, "pairs in a batch (IN²R's paper); images, with batch_of=images", low=2)
     batch_of: Literal["pairs", "images"] = key(
         "pairs",
         "what a batch is made of: pairs (the field's); or images, each encoded once beside captions_per_image of its "
         "pairs, drawn anew in each epoch, which are no negatives of each other",
     )
     captions_per_image: int = key(3, "batch_of images: pairs of an image in a batch, at most", low=1, high=10_000)
-    optimizer: Literal["adam", "adamw"] = key("adam", "optimiser (paper: Adam; released code: AdamW)")
-    learning_rate: float = key(5e-4, "learning rate (paper)", above=0, high=1e30)
-    weight_decay: float = key(0.0, "decay of AdamW (released code: 1e-4)", low=0)
-    schedule: Literal["cosine", "step"] = key("cosine", "cosine (paper); or cuts, schedule step")
+    optimizer: Literal["adam", "adamw"] = key("adam", "optimiser (IN²R's paper: Adam; its code: AdamW)")
+    learning_rate: float = key(5e-4, "learning rate (IN²R's paper)", above=0, high=1e30)
+    weight_decay: float = key(0.0, "decay of AdamW (IN²R's code: 1e-4)", low=0)
+    schedule: Literal["cosine", "step"] = key("cosine", "cosine (IN²R's paper); or cuts, schedule step")
     schedule_per: Literal["epoch", "step"] = key(
-        "epoch", "schedule cosine: the learning rate is set before each epoch (paper), or before each step"
+        "epoch", "schedule cosine: the learning rate is set before each epoch (IN²R's paper), or before each step"
     )
-    step_epochs: int = key(15, "schedule step: epochs between two cuts (released code)", low=1)
-    step_factor: float = key(0.1, "schedule step: factor of a cut (released code)", above=0, high=1)
+    step_epochs: int = key(15, "schedule step: epochs between two cuts (IN²R's code)", low=1)
+    step_factor: float = key(0.1, "schedule step: factor of a cut (IN²R's code)", above=0, high=1)
     schedule_from: Literal["start", "main", "phase"] = key(
         "start",
         "the epoch that the schedule counts from: the first one; or the first after the warm-up, which then runs at "
@@ -105,13 +105,13 @@ class TrainConfig:
         "the phase",
         low=0,
     )
-    gradient_clip: float = key(2.0, "largest gradient norm (released code)", above=0)
+    gradient_clip: float = key(2.0, "largest gradient norm (IN²R's code)", above=0)
     order: Literal["interleaved", "alternating"] = key(
-        "interleaved", "a step of A, a step of B; or a whole epoch of A, then one of B (released code)"
+        "interleaved", "a step of A, a step of B; or a whole epoch of A, then one of B (IN²R's code)"
     )
     initial_weights: Literal["copy", "independent"] = key(
         "copy",
-        "copy: B starts as A's copy (released code), so that A can search B's memory; or each from its own weights",
+        "copy: B starts as A's copy (IN²R's code), so that A can search B's memory; or each from its own weights",
     )
     region_drop: float = key(0.2, "share of regions left out in training (VSE∞)", low=0, high=0.95)
     region_drop_by: Literal["region", "image"] = key(
