@@ -199,7 +199,7 @@ class TableSource:
             rows = self._read_rows(wants_captions=not caption_vectors)
         faults.settle()
         self._captions = rows.columns.get(self._layout.columns["caption"])
-        self._lines = array("q", rows.lines)  # of 8 bytes each, not 36
+        self._lines = array("q", rows.lines)
         self._vector_file = self._choose_vectors(caption_vectors)
         return rows
 

@@ -4,7 +4,8 @@ import json
 import logging
 import math
 import re
-from collections.abc import Iterator
+from array import array
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +25,7 @@ class Rows:
     """Columns of text by name, and the line of each row in the file (counted from 1; Parquet: the row)."""
 
     columns: dict[str, list[str]]
-    lines: list[int]
+    lines: Sequence[int]
 
 
 def read_table(path: Path, required: list[str], optional: list[str], encoding: str | None = None) -> Rows:
@@ -143,8 +144,8 @@ def _read_csv(path: Path, required: list[str], optional: list[str], encoding: st
     names, records, separator = _open_csv(path, encoding)
     chosen = _choose(str(path), names, required, optional)
     columns: dict[str, list[str]] = {name: [] for name in chosen}
-    places = [(columns[name].append, names.index(own)) for name, own in chosen.items()]
-    lines: list[int] = []
+    places = [(_append_to(columns[name]), names.index(own)) for name, own in chosen.items()]
+    lines = array("q")  # of 8 bytes each, not 36
     long: list[tuple[int, int]] = []
     faults = Faults()
     with faults.gather():
@@ -164,6 +165,19 @@ def _read_csv(path: Path, required: list[str], optional: list[str], encoding: st
             "within a caption, write quotes twice or give the table as jsonl", path, len(long), *long[0],
         )  # fmt: skip
     return Rows(columns, lines)
+
+
+def _append_to(column: list[str]) -> Callable[[str], None]:
+    """Return what appends to a column; a text that repeats the one before is kept once, as a split and an image are."""
+    last = ""
+
+    def append(text: str) -> None:
+        nonlocal last
+        if text != last:
+            last = text
+        column.append(last)
+
+    return append
 
 
 def _wrong_count(found: int, expected: int, separator: str) -> str:
