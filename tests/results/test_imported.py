@@ -219,7 +219,12 @@ QUERY = "SGR_module.1.graph_query_w.weight"
 BROKEN: dict[str, tuple[int, str, Any, str]] = {
     "missing": (2, QUERY, None, f"network A: no sim_enc.{QUERY}"),
     "wrong shape": (2, QUERY, torch.ones(4, 5), f"sim_enc.{QUERY} has the shape (4, 5); expected (4, 4)"),
-    "one direction": (1, "cap_rnn.weight_ih_l0_reverse", None, "network A: no txt_enc.cap_rnn.weight_ih_l0_reverse"),
+    "one direction": (
+        1,
+        "cap_rnn.weight_ih_l0_reverse",
+        None,
+        "network A: no txt_enc.cap_rnn.weight_ih_l0_reverse; found txt_enc.cap_rnn.",
+    ),
     "left over": (
         1,
         "cap_rnn.weight_ih_l1",

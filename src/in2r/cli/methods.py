@@ -52,16 +52,19 @@ def _table() -> Table:
     from in2r.methods import find_method, method_names
     from in2r.runs.presets import presets
 
-    table = Table("method", "networks", "sets of pairs", "presets", "in a line", box=None, padding=(0, 2, 0, 0))
+    table = Table.grid(padding=(0, 2, 0, 0))
     for name in method_names():
         try:
             method = find_method(name)
         except InputError as error:  # an installed package's: the others are shown
-            table.add_row(name, "", "", "", Text(str(error)))
+            table.add_row(name, Text(str(error)))
             continue
         own = ", ".join(preset for preset in presets() if preset.split("/")[0] == name)
         line = (method.__doc__ or "").strip().partition("\n")[0]
-        table.add_row(name, str(method.networks), ", ".join(walk.name for walk in method.sets), own, line)
+        sets = ", ".join(walk.name for walk in method.sets)
+        table.add_row(Text(name, "bold"), line)
+        table.add_row("", Text(f"{method.networks} network{'s' * (method.networks > 1)}; sets of pairs: {sets}", "dim"))
+        table.add_row("", Text(f"presets: {own}" if own else "no preset", "dim"))
     return table
 
 

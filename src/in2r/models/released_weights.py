@@ -214,7 +214,10 @@ def own_weights(
 
 def _get(weights: Mapping[str, Tensor], key: str, place: str) -> Tensor:
     if key not in weights:
-        raise InputError(f"{place}: no {key}")
+        module = key.rpartition(".")[0].rpartition(".")[0]
+        there = [name for name in weights if name.startswith(f"{module}.")] or list(weights)
+        named = ", ".join(there[:5]) + (", ..." if len(there) > 5 else "")
+        raise InputError(f"{place}: no {key}; found {named or 'no weight'}")
     return weights[key]
 
 
