@@ -28,7 +28,7 @@ def save_tensors(path: Path, tensors: dict[str, Tensor], meta: dict[str, Any]) -
     except OSError as error:
         raise InputError(f"{path.parent}: cannot be made a folder ({error.strerror})") from None
     require_free_space(path.parent, int(1.05 * tensor_bytes(tensors)) + 2**20)
-    plain = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
+    plain = _apart(tensors)
     # within one text: safetensors writes several entries of metadata in an order that changes
     text = json.dumps({**meta, CHECKSUM: _checksum(plain, meta)})
     try:
@@ -36,6 +36,20 @@ def save_tensors(path: Path, tensors: dict[str, Tensor], meta: dict[str, Any]) -
             save_file(plain, str(temporary), metadata={"in2r": text})
     except (OSError, SafetensorError) as error:
         raise InputError(f"{path}: could not be written ({error}); the last good file stays") from None
+
+
+def _apart(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return tensors on the CPU that share no memory, as the format asks; only those that share some are copied."""
+    seen: set[int] = set()
+    found = {}
+    for name, tensor in tensors.items():
+        value = tensor.detach().cpu().contiguous()
+        storage = value.untyped_storage()
+        if storage.data_ptr() in seen or storage.nbytes() != value.nbytes:
+            value = value.clone()
+        seen.add(storage.data_ptr())
+        found[name] = value
+    return found
 
 
 def _checksum(tensors: dict[str, Tensor], meta: dict[str, Any]) -> int:
