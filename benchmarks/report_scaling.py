@@ -19,11 +19,12 @@ TIMES = {
     "steps of the main phase": ("main: step",),
     "observe all pairs": ("observe A", "observe B"),
     "divide": ("divide",),
+    "write the divisions": ("divisions",),
     "write a checkpoint": ("checkpoint",),
     "validate": ("validation",),
 }
 """row → its parts: the first that is there, or all that are observed"""
-PEAKS = ("open", "observe A", "divide", "main: order", "checkpoint")
+PEAKS = ("open", "observe A", "divide", "divisions", "main: order", "checkpoint")
 
 # --- 10^8 pairs on paper
 PAIRS, DIM, BATCH_THEN, STEP_SECONDS, DEVICES = 10**8, 512, 1024, 0.025, 8
@@ -68,10 +69,15 @@ def memory_table(found: Mapping[str, Any]) -> str:
         for part in PEAKS:
             peaks = [run["parts"].get(part, {}).get("peak") for run in runs]
             if any(peaks):
-                name = part.removesuffix(" A").removeprefix("main: ")
+                name = {"divisions": "write the divisions"}.get(part, part.removesuffix(" A").removeprefix("main: "))
                 most = ("" if value is None else f"{value / 1e6:,.0f}" for value in peaks)
                 rows.append([f"`{method}`", f"most during: {name}", *most])
-        rows.append([f"`{method}`", "size of a checkpoint", *(f"{run['checkpoint_bytes'] / 1e6:,.1f}" for run in runs)])
+        for name, what in (
+            ("size of a checkpoint", "checkpoint_bytes"),
+            ("size of the divisions' file", "divisions_bytes"),
+        ):
+            if any(run[what] for run in runs):
+                rows.append([f"`{method}`", name, *(f"{run[what] / 1e6:,.1f}" for run in runs)])
     return markdown(["method", "MB", *(f"{int(pairs):,} pairs" for pairs in found)], rows, 2)
 
 
@@ -123,7 +129,7 @@ def paper_table(found: Mapping[str, Any], plan: Mapping[str, Any]) -> str:
     steps, row, reads = 2 * PAIRS / BATCH_THEN, 2 * DIM * 2, 2 * 2 * PAIRS
     hours, pace = steps * STEP_SECONDS / 3600, f"{1000 * STEP_SECONDS:.0f} ms"
     kept, sent = plan["disk_bytes"] / 3e9, plan["sent_bytes"]  # two checkpoints are kept while a third is written
-    checkpoint = DIVISION * PAIRS / 1e9 + kept
+    divisions = DIVISION * PAIRS / 1e9
     rows: list[tuple[str, str, str]] = [
         ("vectors on disk", f"2 sides × {DIM} × 2 bytes = {row:,} bytes a pair", f"{row * PAIRS / 1e9:,.0f} GB"),
         ("memory held by a process", f"{held:.0f} bytes a pair at 10^7", gigabytes(held)),
@@ -131,12 +137,13 @@ def paper_table(found: Mapping[str, Any], plan: Mapping[str, Any]) -> str:
         ("opening, each process", f"{micro['open the data']:.2f} µs a pair", minutes(micro["open the data"])),
         ("observing, shared out", f"{observed:.0f} µs a pair and epoch", minutes(observed)),
         ("dividing, first process", f"{micro['divide']:.2f} µs a pair and epoch", minutes(micro["divide"])),
-        ("a checkpoint", f"{DIVISION} bytes a pair + {kept:.1f} GB of weights and memories", f"{checkpoint:.1f} GB"),
+        ("the divisions' file of an epoch", f"{DIVISION} bytes a pair", f"{divisions:.1f} GB"),
+        ("a checkpoint", "weights, optimisers and memories", f"{kept:.1f} GB"),
         ("steps of an epoch", f"2 networks × 10^8 / {BATCH_THEN:,}", f"{steps:,.0f}"),
         (
             "checkpoints of an epoch",
-            f"{steps:,.0f} / 1,000 × {checkpoint:.1f} GB",
-            f"{steps / 1e3 * checkpoint:,.0f} GB",
+            f"{steps:,.0f} / 1,000 × {kept:.1f} GB",
+            f"{steps / 1e3 * kept:,.0f} GB",
         ),
         ("an epoch on one device", f"{steps:,.0f} × {pace} (assumed)", f"{hours:.2f} hours"),
         (f"an epoch on {DEVICES}, at best", f"{hours:.2f} hours / {DEVICES}", f"{60 * hours / DEVICES:.0f} minutes"),

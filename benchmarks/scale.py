@@ -132,6 +132,7 @@ def measure(folder: Path, method: str) -> dict[str, Any]:
         with meter.part("checkpoint"):
             trainer.save()
         [checkpoint] = (folder / method).rglob("step-*.safetensors")
+        divisions = sum(file.stat().st_size for file in (folder / method).rglob("divisions-*.safetensors"))
         nets = {name: net.backbone for name, net in trainer.state.nets.items()}
         with meter.part("validation"):
             evaluate_split(nets, trainer.dev, trainer.dev_texts, trainer.device)
@@ -139,6 +140,7 @@ def measure(folder: Path, method: str) -> dict[str, Any]:
         "parts": meter.parts,
         "start": start,
         "checkpoint_bytes": checkpoint.stat().st_size,
+        "divisions_bytes": divisions,
         "memory_entries": getattr(getattr(trainer.state.nets["A"].own, "memory", None), "capacity", 0),
     }
 
@@ -158,6 +160,10 @@ class Run:
                 seen[name] = observe_pairs(method.observe, net, self.data, self.trainer.config, name, 1)
         with self.meter.part("divide"):
             self.state.divisions = dict(method.divide(seen, self.state.nets, self.data, Now(0, 1, 0)))
+        del seen
+        self.state.divided_at = self.state.step
+        with self.meter.part("divisions"):
+            self.trainer._keep_divisions()
         return self.state.divisions
 
     def epoch(self, phase: str, divisions: dict[str, Division]) -> None:
