@@ -23,7 +23,7 @@ gpu_check, plain, report_audit, run, toolkit, words, workload = map(
 report_scaling, scale, scale_memory, scale_state = map(
     importlib.import_module, ("report_scaling", "scale", "scale_memory", "scale_state")
 )
-peers_cost, report_peers = map(importlib.import_module, ("peers_cost", "report_peers"))
+peers_cost, report, report_peers = map(importlib.import_module, ("peers_cost", "report", "report_peers"))
 CPU = torch.device("cpu")
 
 
@@ -274,8 +274,9 @@ def test_a_made_run_is_measured_part_by_part(tmp_path):
     held = found["parts"]["build"]["held"]
     assert all(part["peak"] >= held for name, part in found["parts"].items() if name not in ("open", "build"))
     division = 12 * 1500  # sets, probabilities and elite pairs for two networks
+    assert division < found["divisions_bytes"] < division + 8000  # names and a histogram
     memory = 2 * found["memory_entries"] * (2 * 64 * 4 + 3 * 8)
-    assert found["checkpoint_bytes"] > division + memory
+    assert found["checkpoint_bytes"] > memory
 
 
 def test_the_steps_of_both_networks_are_counted_for_a_pair():
@@ -283,6 +284,12 @@ def test_the_steps_of_both_networks_are_counted_for_a_pair():
     assert report_scaling.per_pair(run, 10**6, ("main: step",)) == pytest.approx(1000)  # 64 ms, 128 pairs, twice
     assert report_scaling.per_pair(run, 10**6, ("observe A", "observe B")) == pytest.approx(3)
     assert report_scaling.per_pair(run, 10**6, ("divide",)) is None
+
+
+def test_the_best_of_a_column_is_bold_and_its_mark_is_not():
+    cells = ["200.0 w", "", "210.5 w", "198.0", "220.0"]
+    assert report.mark_best(cells) == ["200.0 w", "", "**210.5** w", "198.0", "*220.0*"]
+    assert report.mark_best(["1.0 ± 0.1", "2.0 ± 0.3", ""]) == ["1.0 ± 0.1", "**2.0 ± 0.3**", ""]
 
 
 def test_the_page_on_scale_shows_what_the_records_say(tmp_path, monkeypatch):
