@@ -144,7 +144,7 @@ def test_windows_text_needs_its_encoding(tmp_path):
         open_data(tmp_path)
 
 
-@pytest.mark.parametrize("data", [b"plain", gzip.compress(b"image,caption\na,b\n" * 9)[:-12]])
+@pytest.mark.parametrize("data", [b"plain", gzip.compress(b"image,caption\na,b\n" * 9)[:-12]], ids=["plain", "cut"])
 def test_a_broken_gzip_file_is_named(tmp_path, data):
     write(tmp_path)
     (tmp_path / "pairs.csv").unlink()
