@@ -85,6 +85,22 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     return tensors, meta
 
 
+def load_meta(path: Path) -> dict[str, Any]:
+    """Read the metadata alone of what `save_tensors` wrote, unchecked.
+
+    Raises:
+        InputError: they cannot be read.
+    """
+    try:
+        with safe_open(str(path), framework="pt") as file:
+            meta = json.loads((file.metadata() or {}).get("in2r", "null"))
+    except (SafetensorError, OSError, ValueError) as error:
+        raise InputError(f"{path}: not a readable safetensors file ({error})") from None
+    if not isinstance(meta, dict):
+        raise InputError(f"{path}: not written by in2r")
+    return meta
+
+
 def tensor_bytes(tensors: dict[str, Tensor]) -> int:
     """Return the size of all tensors in bytes."""
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
