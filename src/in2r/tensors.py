@@ -35,7 +35,8 @@ def save_tensors(path: Path, tensors: dict[str, Tensor], meta: dict[str, Any]) -
         with atomic_path(path) as temporary:
             save_file(plain, str(temporary), metadata={"in2r": text})
     except (OSError, SafetensorError) as error:
-        raise InputError(f"{path}: could not be written ({error}); the last good file stays") from None
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise InputError(f"{path}: could not be written ({reason}); the last good file stays") from None
 
 
 def _apart(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -299,6 +299,13 @@ def test_a_full_disk_leaves_the_last_good_checkpoint(
     assert_same(copied, whole["interleaved"])
 
 
+def test_a_file_that_cannot_be_written_is_named_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    full_disk(monkeypatch, "meanwhile")
+    said = rf"^{tmp_path}/x\.safetensors: could not be written \(No space left on device\); the last good file stays$"
+    with pytest.raises(InputError, match=said):
+        save_tensors(tmp_path / "x.safetensors", {"a": torch.ones(1)}, {})
+
+
 def test_a_record_that_cannot_be_written(copied: Path) -> None:
     folder = RunFolder(copied)
     folder.log_file.unlink()
