@@ -35,7 +35,8 @@ def save_tensors(path: Path, tensors: dict[str, Tensor], meta: dict[str, Any]) -
         with atomic_path(path) as temporary:
             save_file(plain, str(temporary), metadata={"in2r": text})
     except (OSError, SafetensorError) as error:
-        raise InputError(f"{path}: could not be written ({error}); the last good file stays") from None
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise InputError(f"{path}: could not be written ({reason}); the last good file stays") from None
 
 
 def _apart(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -83,6 +84,22 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     if meta.pop(CHECKSUM) != _checksum(tensors, meta):
         raise InputError(f"{path}: damaged: the content is not what was written (checksum)")
     return tensors, meta
+
+
+def load_meta(path: Path) -> dict[str, Any]:
+    """Read the metadata alone of what `save_tensors` wrote, unchecked.
+
+    Raises:
+        InputError: they cannot be read.
+    """
+    try:
+        with safe_open(str(path), framework="pt") as file:
+            meta = json.loads((file.metadata() or {}).get("in2r", "null"))
+    except (SafetensorError, OSError, ValueError) as error:
+        raise InputError(f"{path}: not a readable safetensors file ({error})") from None
+    if not isinstance(meta, dict):
+        raise InputError(f"{path}: not written by in2r")
+    return meta
 
 
 def tensor_bytes(tensors: dict[str, Tensor]) -> int:

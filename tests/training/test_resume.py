@@ -23,7 +23,7 @@ from in2r.data.text.vocabulary import Vocabulary
 from in2r.data.text.word_vectors import load_word_vectors
 from in2r.errors import InputError
 from in2r.results import evaluate, evaluate_run, judged, score_run
-from in2r.runs.checkpoints import checkpoints, save_checkpoint
+from in2r.runs.checkpoints import checkpoints, save_checkpoint, save_divisions
 from in2r.runs.folder import RunFolder
 from in2r.runs.settings import CheckpointConfig, RunConfig
 from in2r.tensors import load_tensors, save_tensors
@@ -299,6 +299,13 @@ def test_a_full_disk_leaves_the_last_good_checkpoint(
     assert_same(copied, whole["interleaved"])
 
 
+def test_a_file_that_cannot_be_written_is_named_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    full_disk(monkeypatch, "meanwhile")
+    said = rf"^{tmp_path}/x\.safetensors: could not be written \(No space left on device\); the last good file stays$"
+    with pytest.raises(InputError, match=said):
+        save_tensors(tmp_path / "x.safetensors", {"a": torch.ones(1)}, {})
+
+
 def test_a_record_that_cannot_be_written(copied: Path) -> None:
     folder = RunFolder(copied)
     folder.log_file.unlink()
@@ -434,6 +441,17 @@ def test_only_divisions_that_a_checkpoint_names_stay(whole: dict[str, Path]) -> 
     for kind, folder in whole.items():
         oldest = load_tensors(checkpoints(folder / "checkpoints")[0])[1]["divided_at"]
         assert int(kept(folder)[0].stem[-9:]) == oldest, kind
+
+
+def test_divisions_of_a_later_step_never_take_the_place_of_those_that_a_checkpoint_names(tmp_path: Path) -> None:
+    def save(step: int, divided_at: int) -> list[int]:
+        save_checkpoint(tmp_path, step, {"x": torch.zeros(1)}, {"divided_at": divided_at}, keep=2)
+        return [int(path.stem[-9:]) for path in sorted(tmp_path.glob("divisions-*"))]
+
+    for divided_at in (10, 16, 20):  # the checkpoint of step 20 is damaged: the run goes on from 16, in longer epochs
+        save_divisions(tmp_path, divided_at, {"x": torch.zeros(1)}, {})
+    assert 16 in save(21, 16)
+    assert save(22, 16) == [16]
 
 
 def test_without_its_divisions_a_checkpoint_is_not_used(copied: Path) -> None:

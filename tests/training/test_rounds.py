@@ -1,13 +1,16 @@
 """Rounds: what is kept, what starts anew, and that a run resumes bit-identically in any of them."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from tests.tiny_engine import assert_same, settings
 from torch import Tensor
 
+from in2r.errors import InputError
 from in2r.runs.folder import RunFolder
 from in2r.runs.settings import RunConfig
 from in2r.testing.case import KillAt, KilledError
@@ -167,3 +170,19 @@ def test_an_oracle_run_has_rounds_and_teachers_too(data: Path, noise: Path, tmp_
     records = folder.records()
     assert [record["partition_precision_A"] for record in records[1:]] == [1.0] * 4
     assert all(record["loss_contrast_A"] > 0 for record in records[1:])
+
+
+@pytest.mark.parametrize("count", [8, 11])
+def test_within_a_round_another_number_of_pairs_is_refused(data: Path, tmp_path: Path, count: int) -> None:
+    own = Path(shutil.copytree(data, tmp_path / "data"))
+    config = settings(own, "corroborate", *SCHEDULE, *BELIEVING, "checkpoint.every_steps=1000")
+    with pytest.raises(KilledError):  # in the second epoch of the first round
+        start_run(tmp_path / "run", config, KillAt(13))
+    assert len(RunFolder(tmp_path / "run").records()) == 2
+    for name, per_image in (("ims", 1), ("vecs", 5)):
+        file = own / f"train_{name}.npy"
+        np.save(file, np.load(file)[: per_image * count])
+    captions = (own / "train_caps.txt").read_text(encoding="utf-8").splitlines(keepends=True)
+    (own / "train_caps.txt").write_text("".join(captions[: 5 * count]), encoding="utf-8")
+    with pytest.raises(InputError, match=rf"60 training pairs, now there are {5 * count}"):
+        resume_run(tmp_path / "run", force=True)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from in2r.errors import InputError
-from in2r.tensors import load_tensors, save_tensors
+from in2r.tensors import load_meta, load_tensors, save_tensors
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ def _step(path: Path) -> int:
 
 
 def save_checkpoint(folder: Path, step: int, tensors: dict[str, Tensor], meta: dict[str, Any], keep: int) -> None:
-    """Write the checkpoint of a step and remove all but it and the `keep` - 1 before it.
+    """Write the checkpoint of a step; remove all but it and the `keep` - 1 before it, and divisions that none names.
 
     One of a later step was not readable when the run was resumed from an earlier one: it is removed too.
     """
@@ -47,12 +47,22 @@ def save_checkpoint(folder: Path, step: int, tensors: dict[str, Tensor], meta: d
     save_tensors(written, tensors, meta)
     found = checkpoints(folder)
     here = found.index(written) + 1
-    for other in found[: max(0, here - keep)] + found[here:]:
-        other.unlink()
-    oldest = _step(found[max(0, here - keep)])
-    before = [path for path in _files(folder, "divisions") if _step(path) < oldest]
-    for unnamed in before[:-1]:
-        unnamed.unlink()
+    kept = found[max(0, here - keep) : here]
+    for other in found:
+        if other not in kept:
+            other.unlink()
+    named = {_divided_at(path) for path in kept}  # a run that went back to an earlier checkpoint divides at other steps
+    for path in _files(folder, "divisions"):
+        if _step(path) not in named:
+            path.unlink()
+
+
+def _divided_at(checkpoint: Path) -> int | None:
+    """Return the step that a checkpoint's divisions are named after; None where it has none, or cannot be read."""
+    try:
+        return load_meta(checkpoint).get(DIVIDED_AT)
+    except InputError:
+        return None
 
 
 def save_divisions(folder: Path, step: int, tensors: dict[str, Tensor], meta: dict[str, Any]) -> Loaded:

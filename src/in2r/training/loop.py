@@ -209,6 +209,8 @@ class Trainer:
         if not state.divided:
             if not rounds or state.epoch in rounds:
                 self._divide()
+            else:
+                state.require_pairs(self.folder.checkpoints, len(self.data.image_of_pair))
             if state.epoch in rounds:
                 for net in state.nets.values():
                     net.keep_before()

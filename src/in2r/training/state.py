@@ -155,14 +155,19 @@ class RunState:
             raise InputError(f"{path}: other weights than the settings of the run ask for") from None
         self.divided_at = meta[DIVIDED_AT]
         self.take_divisions(tensors, meta)
-        for division in self.divisions.values():
-            if meta["divided"] and len(division.sets) != pairs:  # between epochs it is made again
-                raise InputError(f"{path}: {len(division.sets)} training pairs, now there are {pairs}")
+        if meta["divided"]:  # before an epoch it is made again, or, within a round, required to fit then
+            self.require_pairs(path, pairs)
         self.epoch, self.position, self.divided = meta["epoch"], meta["position"], meta["divided"]
         self.step, self.lines, self.best = meta["step"], meta["lines"], meta["best"]
         self.started_as, self.means = meta["started_as"], Means(meta["means"])
         for name, counts in meta["cost"].items():
             self.nets[name].cost = Cost(**counts)
+
+    def require_pairs(self, path: Path, pairs: int) -> None:
+        """Refuse divisions of another number of pairs; arguments and errors as of `unpack`."""
+        for division in self.divisions.values():
+            if len(division.sets) != pairs:
+                raise InputError(f"{path}: {len(division.sets)} training pairs, now there are {pairs}")
 
     def take_divisions(self, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
         """Take over what `pack_divisions` made."""
