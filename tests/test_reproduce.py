@@ -62,13 +62,13 @@ def test_the_other_half_of_a_row_of_one_backbone_is_the_same_row_on_another_one(
     """The command line moves the backbone of all rows, with the same seeds, noise and schedule."""
     [sgr, other] = [
         {cell.name: cell_config(cell) for cell in expand(read_grid("peers_flickr30k", overrides)).cells}
-        for overrides in ([], ["model.backbone=gpo"])
+        for overrides in ([], ["model.backbone=saf"])
     ]
     assert sgr.keys() == other.keys()
     halves = [name for name in sgr if "one-backbone" in name]
     assert len(halves) == 3 * (2 * 4 + 1)
     for name in halves:
-        assert (sgr[name].model.backbone, other[name].model.backbone) == ("sgr", "gpo")
+        assert (sgr[name].model.backbone, other[name].model.backbone) == ("sgr", "saf")
         assert (sgr[name].noise, sgr[name].method, sgr[name].train) == (
             other[name].noise, other[name].method, other[name].train,
         )  # fmt: skip
