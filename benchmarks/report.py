@@ -211,8 +211,7 @@ def mark_best(cells: Sequence[str]) -> list[str]:
 
 def bold(cell: str) -> str:
     """Return a cell with its figure in bold."""
-    figure, *rest = cell.split(" w")
-    return " w".join([f"**{figure}**", *rest])
+    return f"**{cell.removesuffix(' w')}**{' w' * cell.endswith(' w')}"
 
 
 def short_table(tables: Mapping[str, Table], groups: Sequence[str]) -> str:

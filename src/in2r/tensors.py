@@ -75,7 +75,7 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     try:
         path.open("rb").close()  # safetensors takes a file that may not be read for one that is not there
         with safe_open(str(path), framework="pt") as file:
-            meta = json.loads((file.metadata() or {}).get("in2r", "null"))
+            meta = _meta(file)
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError, ValueError) as error:
         raise InputError(f"{path}: not a readable safetensors file ({error})") from None
@@ -94,12 +94,17 @@ def load_meta(path: Path) -> dict[str, Any]:
     """
     try:
         with safe_open(str(path), framework="pt") as file:
-            meta = json.loads((file.metadata() or {}).get("in2r", "null"))
+            meta = _meta(file)
     except (SafetensorError, OSError, ValueError) as error:
         raise InputError(f"{path}: not a readable safetensors file ({error})") from None
     if not isinstance(meta, dict):
         raise InputError(f"{path}: not written by in2r")
     return meta
+
+
+def _meta(file: Any) -> Any:
+    """Return what an open file holds as JSON; None where another program wrote it."""
+    return json.loads((file.metadata() or {}).get("in2r", "null"))
 
 
 def tensor_bytes(tensors: dict[str, Tensor]) -> int:

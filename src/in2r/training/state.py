@@ -43,7 +43,7 @@ class RunState:
     divided: bool = False
     """this epoch's division is made"""
     divided_at: int | None = None
-    """the finished iterations before which the divisions were made; None before the first ones"""
+    """finished iterations of the run when the divisions were made; None before the first ones"""
     step: int = 0
     """finished iterations of the run"""
     lines: int = 0
