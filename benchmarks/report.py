@@ -1,6 +1,6 @@
-"""Write what docs/results.md and docs/results-recipe.md show, from the committed records: `make results` does.
+"""Write what the pages of docs show of the benchmarks, from the committed records: `make results` does.
 
-In these pages the text between `<!-- NAME -->` and `<!-- end -->` is replaced, where NAME is one of a page's parts.
+In a page the text between `<!-- NAME -->` and `<!-- end -->` is replaced, where NAME is one of the page's parts.
 """
 
 import statistics
@@ -116,6 +116,11 @@ ON_WORDS = MainTable(
     {"60 %, seed 0": NO_AXIS},
     {},
 )
+RELEASED = (
+    (PEERS, "released", {f"{noise}, seed 0": noise for noise in ("60 %", "80 %")}),
+    (ON_WORDS, "released-words", {"words, 60 %, seed 0": NO_AXIS}),
+)
+"""where a method's own row is, the group of what its public code computes, heading of a column → noise"""
 
 # --- epoch by epoch
 
@@ -158,20 +163,48 @@ HEALTH: dict[str, Figure] = {
 }
 
 
-def main_table(
-    tables: Mapping[str, Table], which: MainTable, without: Container[tuple[str, str, str]] = frozenset()
-) -> str:
-    """Return rSum of the ensemble by method and noise: of seed 0, and the mean of three seeds.
+def measured_lines(
+    tables: Mapping[str, Table], groups: Sequence[str], without: Container[tuple[str, str, str]] = frozenset()
+) -> dict[tuple[str, str], Line]:
+    """Return label on the first axis and noise → the line of the first group that has measured it.
 
-    Left out are the rows (group, label, noise) of `without`.
+    Left out are the lines (group, label, noise) of `without`.
     """
     lines: dict[tuple[str, str], Line] = {}
-    for name in (name for name in which.groups if name in tables):
+    for name in (name for name in groups if name in tables):
         table = tables[name]
         for line in (line for block in table.blocks for line in block.lines):
             noise = line.labels[table.axes.index("noise")] if "noise" in table.axes else NO_AXIS
             if line.runs and (name, line.labels[0], noise) not in without:
                 lines.setdefault((line.labels[0], noise), line)
+    return lines
+
+
+def released_table(
+    tables: Mapping[str, Table], method: str, without: Container[tuple[str, str, str]] = frozenset()
+) -> str:
+    """Return test rSum of a method as it is here, and as its public code computes it."""
+    rows: dict[str, list[str]] = {"as here": [], "as the public code": []}
+    header = []
+    for own, group, columns in RELEASED:
+        released = measured_lines(tables, [group])
+        lines = measured_lines(tables, own.groups, without)
+        for title, noise in columns.items():
+            if (method, noise) in released:
+                header.append(title)
+                rows["as here"].append(single(lines.get((method, noise))))
+                rows["as the public code"].append(single(released[method, noise]))
+    return markdown(["what is computed", *header], [[name, *cells] for name, cells in rows.items()])
+
+
+def main_table(
+    tables: Mapping[str, Table], which: MainTable, without: Container[tuple[str, str, str]] = frozenset()
+) -> str:
+    """Return rSum of the ensemble by method and noise: of seed 0, and the mean of three seeds.
+
+    `without`: as of `measured_lines`.
+    """
+    lines = measured_lines(tables, which.groups, without)
     for noise in which.single.values():
         runs = [lines[label, noise].protocols for label in which.rows if (label, noise) in lines]
         if len({str(protocols[0].shared()) for protocols in runs if 0 in protocols}) > 1:
@@ -334,28 +367,61 @@ Part = Callable[[GridFolder, Mapping[str, Table]], str]
 
 @dataclass(frozen=True)
 class Report:
-    """A page of docs, and the grid that it is made from."""
+    """A grid, and the pages of docs that are made from it."""
 
     folder: str
     """under benchmarks/results"""
-    page: str
-    """under docs"""
-    parts: Mapping[str, Part]
-    """marker in the page → what follows it"""
+    pages: Mapping[str, Mapping[str, Part]]
+    """page under docs → marker in it → what follows the marker"""
     figures: Mapping[str, tuple[str, list[str]]] = field(default_factory=dict)
     """file under docs/figures → kind and groups, as `in2r plot` takes them"""
 
 
 RECIPE_FOLDER = GridFolder(ROOT / "benchmarks" / "results" / "recipe")
+WITH_RELEASED = {
+    "ncr": "NCR",
+    "bicro": "BiCro",
+    "l2rm": "L2RM",
+    "esc": "ESC",
+    "pc2": "PC²",
+    "pcsr": "PCSR",
+    "gsc": "GSC+",
+    "in2r": "IN²R",
+}
+"""page of a method → its label, where a preset or a key computes what the public code does"""
+
+
+def released_part(label: str) -> Part:
+    """Return the part of a method's page that compares it with its public code."""
+    return lambda folder, tables: released_table(tables, label, guarded(folder, ["peers"]))
+
+
 REPORTS = (
     Report(
         "flickr8k",
-        "results.md",
         {
-            "main": lambda folder, tables: main_table(tables, FIELD, guarded(folder, ["peers"])),
-            "ablations": lambda _, tables: short_table(tables, ("components", "rectifier", "refiner", "memory")),
-            "plainest": lambda _, tables: short_table(tables, ("plainest",)),
-            "pages": lambda _, tables: listing(tables),
+            "results.md": {
+                "main": lambda folder, tables: main_table(tables, FIELD, guarded(folder, ["peers"])),
+                "ablations": lambda _, tables: short_table(tables, ("components", "rectifier", "refiner", "memory")),
+                "plainest": lambda _, tables: short_table(tables, ("plainest",)),
+                "pages": lambda _, tables: listing(tables),
+            },
+            "results-peers.md": {
+                "peers": lambda folder, tables: main_table(
+                    {**tables, **read_measured(RECIPE_FOLDER)}, PEERS, guarded(folder, ["peers"])
+                ),
+                "start": lambda folder, tables: main_table(tables, SAME_START, guarded(folder, ["same-start"])),
+                "words": lambda _, tables: main_table(tables, ON_WORDS),
+            },
+            "results-peers-runs.md": {
+                "guard": lambda folder, _: guard_table(folder, "peers", "peers-split"),
+                "start guard": lambda folder, _: guard_table(folder, "same-start", "same-start-split"),
+                "epochs": lambda folder, _: dev_by_epoch(folder, ("peers-split", "peers", "methods")),
+                "start epochs": lambda folder, _: dev_by_epoch(folder, ("same-start-split", "same-start")),
+                "division": lambda folder, _: division(folder, ("peers-split", "peers", "methods")),
+                "cost": lambda _, __: cost_table(),
+            },
+            **{f"methods/{page}.md": {"released": released_part(label)} for page, label in WITH_RELEASED.items()},
         },
         {
             "flickr8k_noise.svg": ("noise", ["ratios"]),
@@ -363,52 +429,34 @@ REPORTS = (
         },
     ),
     Report(
-        "flickr8k",
-        "results-peers.md",
-        {
-            "peers": lambda folder, tables: main_table(
-                {**tables, **read_measured(RECIPE_FOLDER)}, PEERS, guarded(folder, ["peers"])
-            ),
-            "start": lambda folder, tables: main_table(tables, SAME_START, guarded(folder, ["same-start"])),
-            "words": lambda _, tables: main_table(tables, ON_WORDS),
-        },
+        "interaction",
+        {"results-peers.md": {"interaction": lambda _, tables: short_table(tables, ("sgr", "saf"))}},
     ),
-    Report(
-        "flickr8k",
-        "results-peers-runs.md",
-        {
-            "guard": lambda folder, _: guard_table(folder, "peers", "peers-split"),
-            "start guard": lambda folder, _: guard_table(folder, "same-start", "same-start-split"),
-            "epochs": lambda folder, _: dev_by_epoch(folder, ("peers-split", "peers", "methods")),
-            "start epochs": lambda folder, _: dev_by_epoch(folder, ("same-start-split", "same-start")),
-            "division": lambda folder, _: division(folder, ("peers-split", "peers", "methods")),
-            "cost": lambda _, __: cost_table(),
-        },
-    ),
-    Report("interaction", "results-peers.md", {"interaction": lambda _, tables: short_table(tables, ("sgr", "saf"))}),
     Report(
         "recipe",
-        "results-recipe.md",
         {
-            "main": lambda _, tables: main_table(tables, RECIPE),
-            "judged": lambda folder, _: judged_table(folder, ["recipe-clean", "recipe"]),
-            "ablations": lambda _, tables: short_table(tables, ("recipe-parts",)),
-            "words": lambda _, tables: short_table(tables, ("recipe-words",)),
-            "field": lambda _, tables: short_table(tables, ("recipe-field",)),
-            "pages": lambda _, tables: listing(tables),
+            "results-recipe.md": {
+                "main": lambda _, tables: main_table(tables, RECIPE),
+                "judged": lambda folder, _: judged_table(folder, ["recipe-clean", "recipe"]),
+                "ablations": lambda _, tables: short_table(tables, ("recipe-parts",)),
+                "words": lambda _, tables: short_table(tables, ("recipe-words",)),
+                "field": lambda _, tables: short_table(tables, ("recipe-field",)),
+                "pages": lambda _, tables: listing(tables),
+            }
         },
     ),
-    Report("weblike", "results-recipe.md", {"web": lambda _, tables: short_table(tables, ("recipe-web",))}),
+    Report("weblike", {"results-recipe.md": {"web": lambda _, tables: short_table(tables, ("recipe-web",))}}),
 )
 
 
 def write(report: Report) -> None:
-    """Draw the figures, write the pages of the groups, fill the page itself."""
+    """Draw the figures, write the pages of the groups, fill the parts of the report's pages."""
     folder = GridFolder(ROOT / "benchmarks" / "results" / report.folder)
     tables = read_measured(folder)
     draw(report, folder, tables)
     write_pages(folder, tables)
-    replace_parts(DOCS / report.page, {name: part(folder, tables) for name, part in report.parts.items()})
+    for page, parts in report.pages.items():
+        replace_parts(DOCS / page, {name: part(folder, tables) for name, part in parts.items()})
 
 
 def main() -> int:

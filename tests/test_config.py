@@ -246,11 +246,13 @@ def test_presets_differ_from_the_defaults_in_what_they_say() -> None:
     in2r = ["in2r", "in2r/discard", "in2r/released", "in2r/tuned"]
     decl = ["decl", "decl/coco", "decl/flickr30k"]
     sps = ["sps", "sps/coco", "sps/flickr30k"]
-    peers = ["l2rm", "l2rm/flickr30k", "ncr", "ncr/flickr30k"]
-    peers += ["esc", "esc/released", "gsc", "gsc/coco", "gsc/flickr30k"]
+    peers = ["gsc", "gsc/coco", "gsc/flickr30k"]
+    for name in ("l2rm", "ncr"):
+        peers += [name, f"{name}/cc152k", f"{name}/coco", f"{name}/flickr30k", f"{name}/released"]
+    for name in ("esc", "pc2", "pcsr"):
+        peers += [name, f"{name}/flickr30k", f"{name}/released"]
     peers += ["gscplus", "gscplus/cc152k", "gscplus/coco", "gscplus/flickr30k", "gscplus/released"]
     peers += ["bicro", "bicro/flickr30k", "bicro/released", "cream", "cream/coco", "cream/flickr30k"]
-    peers += ["pc2", "pc2/released", "pcsr", "pcsr/released"]
     assert presets() == sorted(["corroborate", *decl, *in2r, *peers, *sps, "recipe/softmax", "sce", "triplet"])
     paper = load_config("in2r")
     assert paper == RunConfig()
@@ -259,6 +261,36 @@ def test_presets_differ_from_the_defaults_in_what_they_say() -> None:
     assert load_config("triplet") == replace(paper, method=TripletConfig())
     assert load_config("sce") == replace(paper, method=SceConfig())
     assert to_dict(load_config("in2r/released")) == merge(to_dict(paper), RELEASED)
+
+
+SCHEDULES = {
+    "ncr/flickr30k": (5, 40, 30),
+    "ncr/coco": (10, 20, 10),
+    "ncr/cc152k": (10, 40, 30),
+    "l2rm/flickr30k": (5, 35, 15),
+    "l2rm/coco": (10, 20, 10),
+    "l2rm/cc152k": (10, 40, 20),
+    "esc/flickr30k": (10, 40, 30),
+    "pc2/flickr30k": (5, 50, 30),
+    "pcsr/flickr30k": (5, 50, 30),
+}
+"""preset → epochs of warm-up, of the main phase, and after how many of these the step shrinks to a tenth"""
+
+
+@pytest.mark.parametrize("preset", SCHEDULES)
+def test_a_preset_has_the_published_schedule_and_released_only_changes_what_is_computed(preset: str) -> None:
+    found, (warmup, main, step) = load_config(preset), SCHEDULES[preset]
+    assert (found.method.warmup_epochs, found.train.epochs - found.method.warmup_epochs) == (warmup, main)
+    assert (found.train.schedule, found.train.schedule_from, found.train.step_epochs) == ("step", "main", step)
+    assert (found.train.learning_rate, found.train.step_factor) == (2e-4, 0.1)
+    name = preset.partition("/")[0]
+    released = load_config(f"{name}/released")
+    if preset.endswith("flickr30k"):
+        assert (
+            replace(released.train, region_drop=found.train.region_drop, word_drop=found.train.word_drop) == found.train
+        )
+        assert released.partition == found.partition
+        assert released.method != found.method == replace(METHODS[name].Config(), warmup_epochs=warmup)
 
 
 FOLLOWED = ("ncr", "l2rm", "bicro", "cream", "esc", "sps", "pc2", "pcsr")

@@ -240,8 +240,11 @@ def test_presets_exist(page: Path) -> None:
 
 def test_readme_lists_every_preset() -> None:
     table = (CHECKOUT / "README.md").read_text(encoding="utf-8").partition("| preset |")[2].partition("\n\n")[0]
-    first_cells = re.findall(r"^\| (`[^|]+`) \|", table, re.MULTILINE)
-    assert sorted(name for cell in first_cells for name in re.findall("`([a-z0-9/]+)`", cell)) == presets()
+    named = set()
+    for names, suffixes in re.findall(r"^\| (`[^|]+`) \|([^|]*)\|", table, re.MULTILINE):
+        for name in re.findall("`([a-z0-9/]+)`", names):
+            named |= {name, *(name + suffix for suffix in re.findall("`(/[a-z0-9]+)`", suffixes))}
+    assert sorted(named) == presets()
 
 
 # --- the run folder
