@@ -361,6 +361,17 @@ def test_bytes_by_number_are_not_made(
     )
 
 
+NO_RSUM = {"not a number": float("nan"), "above 600": 1e300, "below 0": -1.0, "no float": 10**400, "text": "many"}
+
+
+@pytest.mark.parametrize("stored", NO_RSUM.values(), ids=NO_RSUM)
+def test_a_figure_that_is_no_rsum_is_not_given_as_one(
+    stored: object, parts: list[dict[str, torch.Tensor]], tmp_path: Path
+) -> None:
+    assert read_released(save(tmp_path / "file.pth.tar", model=parts, best_rsum=600.0)).best_rsum == 600
+    assert read_released(save(tmp_path / "file.pth.tar", model=parts, best_rsum=stored)).best_rsum is None
+
+
 def test_files_that_are_no_checkpoint_are_refused(tmp_path: Path) -> None:
     for content, said in (
         (b"no pickle", r"not a readable checkpoint of torch\.save \(it has no form that torch\.save writes\)"),

@@ -25,6 +25,8 @@ WEIGHTS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 """Floating-point numbers that a weight may have; eight bits are read by no repository."""
 LONGEST_NAME = 200
 """Characters of a key or of a weight's name: both are printed."""
+LARGEST_RSUM = 600.0
+"""six recalls of 100 %"""
 
 PARTS = ("img_enc", "txt_enc", "sim_enc", "img_pro_head")
 """Names of a network's modules, in the order of a list of their weights."""
@@ -69,7 +71,7 @@ class Released:
     Attributes:
         family: whose file it is.
         epoch: as stored; None where it is not.
-        best_rsum: as stored, of the repository's own dev split; None where it is not, as after a warm-up.
+        best_rsum: as stored, of the repository's own dev split; None where no rSum is, as after a warm-up.
         options: the plain values of its options.
         networks: A, and B where there are two → weights by name, such as img_enc.fc.weight.
         left_out: keys of the file that are not imported.
@@ -106,7 +108,7 @@ def read_released(file: Path) -> Released:
     return Released(
         family,
         None if epoch is None else int(epoch),
-        None if rsum is None else float(rsum),
+        float(rsum) if rsum is not None and 0 <= rsum <= LARGEST_RSUM else None,
         options,
         networks,
         tuple(key for key in content if key not in used),
