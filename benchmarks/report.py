@@ -12,7 +12,7 @@ from typing import Any
 
 from pages import DOCS, markdown, replace_parts
 from report_audit import write_audit, write_feeds, write_scale, write_trained
-from report_peers import cost_table, dev_by_epoch, division, guard_table, guarded
+from report_peers import cost_table, dev_by_epoch, division, guard_table, guarded, rsum_by_epoch
 from report_scaling import write_scaling
 
 from in2r.bench.compare import RSUM, Line
@@ -430,7 +430,7 @@ REPORTS = (
     ),
     Report(
         "interaction",
-        {"results-peers.md": {"interaction": lambda _, tables: short_table(tables, ("sgr", "saf"))}},
+        {"results-peers.md": {"interaction": lambda folder, _: rsum_by_epoch(folder, ("sgr", "saf"))}},
     ),
     Report(
         "recipe",

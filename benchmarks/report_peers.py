@@ -95,16 +95,33 @@ def dev_by_epoch(folder: GridFolder, groups: Sequence[str]) -> str:
     """Return dev rSum of the ensemble by epoch; w: an epoch of the warm-up."""
     found = list(runs_of(folder, groups))
     count = max((len(epochs) for _, epochs in found), default=0)
-    rows = []
-    for label, epochs in found:
-        figures = [epoch["dev"]["ensemble"]["rsum"] for epoch in epochs]
-        best = max(figures)
-        cells = [
-            f"{'**' * (value == best)}{value:.1f}{'**' * (value == best)}{' w' * (epoch['phase'] in WARMUP)}"
-            for value, epoch in zip(figures, epochs, strict=True)
-        ]
-        rows.append([label, *cells])
+    rows = [[label, *dev_figures(epochs)] for label, epochs in found]
     return markdown(["training", *map(str, range(1, count + 1))], rows)
+
+
+def rsum_by_epoch(folder: GridFolder, groups: Sequence[str]) -> str:
+    """Return test rSum of the runs with seed 0, and dev rSum by epoch; a group's title stands in its first row."""
+    rows = []
+    for group in folder.grid().named(groups):
+        title = group.title
+        for row in group.rows:
+            file = folder.path / "records" / f"{row.cells.get(0)}.json"
+            if file.is_file():
+                record = read_json(file)
+                rows.append([title, ", ".join(row.labels), rsum(record), *dev_figures(record["epochs"])])
+                title = ""
+    count = max((len(row) - 3 for row in rows), default=0)
+    return markdown(["comparison", "training", "test", *(f"dev, {one}" for one in range(1, count + 1))], rows, 2)
+
+
+def dev_figures(epochs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return dev rSum of the ensemble by epoch, the largest in bold; w: an epoch of the warm-up."""
+    figures = [epoch["dev"]["ensemble"]["rsum"] for epoch in epochs]
+    best = max(figures)
+    return [
+        f"{'**' * (value == best)}{value:.1f}{'**' * (value == best)}{' w' * (epoch['phase'] in WARMUP)}"
+        for value, epoch in zip(figures, epochs, strict=True)
+    ]
 
 
 def division(folder: GridFolder, groups: Sequence[str]) -> str:
