@@ -117,10 +117,10 @@ ON_WORDS = MainTable(
     {},
 )
 RELEASED = (
-    (PEERS, "released", {f"{noise}, seed 0": noise for noise in ("60 %", "80 %")}),
-    (ON_WORDS, "released-words", {"words, 60 %, seed 0": NO_AXIS}),
+    (PEERS, "released", {noise: noise for noise in ("60 %", "80 %")}),
+    (ON_WORDS, "released-words", {"60 %, on words": NO_AXIS}),
 )
-"""where a method's own row is, the group of what its public code computes, heading of a column → noise"""
+"""where a method's own row is, the group of what its public code computes, what the page calls the noise → its label"""
 
 # --- epoch by epoch
 
@@ -181,20 +181,21 @@ def measured_lines(
 
 
 def released_table(
-    tables: Mapping[str, Table], method: str, without: Container[tuple[str, str, str]] = frozenset()
+    tables: Mapping[str, Table], labels: Sequence[str], without: Container[tuple[str, str, str]] = frozenset()
 ) -> str:
-    """Return test rSum of a method as it is here, and as its public code computes it."""
-    rows: dict[str, list[str]] = {"as here": [], "as the public code": []}
-    header = []
-    for own, group, columns in RELEASED:
-        released = measured_lines(tables, [group])
-        lines = measured_lines(tables, own.groups, without)
-        for title, noise in columns.items():
-            if (method, noise) in released:
-                header.append(title)
-                rows["as here"].append(single(lines.get((method, noise))))
-                rows["as the public code"].append(single(released[method, noise]))
-    return markdown(["what is computed", *header], [[name, *cells] for name, cells in rows.items()])
+    """Return test rSum of methods as they are here, and as their public code computes them."""
+    measured = [
+        (columns, measured_lines(tables, own.groups, without), measured_lines(tables, [group]))
+        for own, group, columns in RELEASED
+    ]
+    rows = [
+        [label, title, single(own.get((label, noise))), single(released[label, noise])]
+        for label in labels
+        for columns, own, released in measured
+        for title, noise in columns.items()
+        if (label, noise) in released
+    ]
+    return markdown(["training", "noise", "as here", "as the public code"], rows, 2)
 
 
 def main_table(
@@ -391,9 +392,9 @@ WITH_RELEASED = {
 """page of a method → its label, where a preset or a key computes what the public code does"""
 
 
-def released_part(label: str) -> Part:
-    """Return the part of a method's page that compares it with its public code."""
-    return lambda folder, tables: released_table(tables, label, guarded(folder, ["peers"]))
+def released_part(*labels: str) -> Part:
+    """Return the part of a page that compares methods with their public code."""
+    return lambda folder, tables: released_table(tables, labels, guarded(folder, ["peers"]))
 
 
 REPORTS = (
@@ -411,6 +412,7 @@ REPORTS = (
                     {**tables, **read_measured(RECIPE_FOLDER)}, PEERS, guarded(folder, ["peers"])
                 ),
                 "start": lambda folder, tables: main_table(tables, SAME_START, guarded(folder, ["same-start"])),
+                "released": released_part(*WITH_RELEASED.values()),
                 "words": lambda _, tables: main_table(tables, ON_WORDS),
             },
             "results-peers-runs.md": {
