@@ -116,12 +116,6 @@ ON_WORDS = MainTable(
     {"60 %, seed 0": NO_AXIS},
     {},
 )
-RELEASED = (
-    (PEERS, "released", {noise: noise for noise in ("60 %", "80 %")}),
-    (ON_WORDS, "released-words", {"60 %, on words": NO_AXIS}),
-)
-"""where a method's own row is, the group of what its public code computes, what the page calls the noise → its label"""
-
 # --- epoch by epoch
 
 METHOD, WITH_EPOCHS = "IN²R", ("ratios", "words")
@@ -183,16 +177,12 @@ def measured_lines(
 def released_table(
     tables: Mapping[str, Table], labels: Sequence[str], without: Container[tuple[str, str, str]] = frozenset()
 ) -> str:
-    """Return test rSum of methods as they are here, and as their public code computes them."""
-    measured = [
-        (columns, measured_lines(tables, own.groups, without), measured_lines(tables, [group]))
-        for own, group, columns in RELEASED
-    ]
+    """Return test rSum of methods as they are here, and with the settings that compute what their public code does."""
+    own, released = measured_lines(tables, PEERS.groups, without), measured_lines(tables, ["released"])
     rows = [
-        [label, title, single(own.get((label, noise))), single(released[label, noise])]
+        [label, noise, single(own.get((label, noise))), single(released[label, noise])]
         for label in labels
-        for columns, own, released in measured
-        for title, noise in columns.items()
+        for noise in LEVELS
         if (label, noise) in released
     ]
     return markdown(["training", "noise", "as here", "as the public code"], rows, 2)
@@ -386,7 +376,6 @@ WITH_RELEASED = {
     "esc": "ESC",
     "pc2": "PC²",
     "pcsr": "PCSR",
-    "gsc": "GSC+",
     "in2r": "IN²R",
 }
 """page of a method → its label, where a preset or a key computes what the public code does"""

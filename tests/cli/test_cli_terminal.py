@@ -163,15 +163,24 @@ def test_settings_may_come_after_an_option(capsys: pytest.CaptureFixture[str]) -
     assert "  epochs: 4\n" in said
 
 
-def test_what_differs_from_in2r_is_shown_alone(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["config", "show", "in2r/tuned", "model.dim=8", "--changed"]) == 0
-    said = capsys.readouterr().out
-    shown = [
-        line.split()[:2] for line in said.splitlines() if line.startswith(("model.", "method.", "partition.", "train."))
+def test_what_differs_from_other_settings_is_shown_alone(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    def shown(*arguments: str) -> list[list[str]]:
+        assert cli.main(["config", "show", *arguments]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        return [line.split()[:3] for line in lines if line.startswith(("model.", "method.", "partition.", "train."))]
+
+    assert shown("in2r/tuned", "model.dim=8", "--changed-from", "in2r") == [
+        ["model.dim", "8", "1024"],
+        ["method.partition_loss", "auto", "sce"],
     ]
-    assert shown == [["model.dim", "8"], ["method.partition_loss", "auto"]]
-    assert cli.main(["config", "show", "in2r", "--changed"]) == 0
-    assert capsys.readouterr().out == ""
+    assert shown("ncr/released", "--changed-from", "ncr/flickr30k") == [["method.margins", "released", "own"]]
+    file = tmp_path / "mine.yaml"
+    file.write_text("preset: ncr/flickr30k\ntrain: {epochs: 9}\n")
+    assert shown("ncr/flickr30k", "--changed-from", str(file)) == [["train.epochs", "45", "9"]]
+    assert shown("in2r", "--changed-from", "in2r") == []
+    assert ["method.margins", "own", "(no"] in shown("ncr", "--changed-from", "in2r")
+    assert cli.main(["config", "show", "in2r", "--changed-from", "ncr/coca"]) == 2
+    assert "did you mean ncr/coco" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -92,8 +92,9 @@ def _name_completers(parser: argparse.ArgumentParser, completers: dict[str, Any]
         if isinstance(action, argparse._SubParsersAction):
             for verb in action.choices.values():
                 _name_completers(verb, completers)
-        elif action.dest == "settings":
+        elif action.dest in ("settings", "changed_from"):
             vars(action)["complete"] = completers["preset"]
-            action.help = "a preset or a YAML file"  # that of the parser lists them, as the shell does
+            if action.dest == "settings":
+                action.help = "a preset or a YAML file"  # that of the parser lists them, as the shell does
         elif action.type in (path_argument, name_or_path):
             vars(action)["complete"] = completers["file"]

@@ -8,13 +8,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from in2r.cli.paths import name_or_path
 from in2r.cli.settings import add_settings
 
 EXAMPLES = """\
 examples:
   in2r config show                             every key, value and reason
   in2r config show in2r/released train.seed=1  a preset with changes
-  in2r config show in2r/tuned --changed        only what differs from `in2r`
+  in2r config show ncr/coco --changed-from ncr only what differs, with both values
   in2r config show in2r --yaml > my.yaml       a file to edit
 """
 
@@ -32,40 +33,46 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     add_settings(show, nargs="?", default="in2r")
     form = show.add_mutually_exclusive_group()
     form.add_argument("--yaml", action="store_true", help="print YAML that `in2r train` reads")
-    form.add_argument("--changed", action="store_true", help="print only what differs from the preset in2r")
+    form.add_argument(
+        "--changed-from",
+        type=name_or_path,
+        metavar="SETTINGS",
+        help="print only what differs from this preset or YAML file, with both values",
+    )
     show.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the settings, or those that differ from the preset in2r."""
+    """Print the settings, or those that differ from other ones."""
     import yaml
 
     from in2r.config import to_dict
     from in2r.runs.settings import load_config
 
-    console = Console()
-    config, usual = load_config(args.settings, args.overrides), load_config("in2r", [])
+    console, config = Console(), load_config(args.settings, args.overrides)
     if args.yaml:
         console.out(yaml.safe_dump(to_dict(config), sort_keys=False, allow_unicode=True), highlight=False, end="")
         return 0
+    other = None if args.changed_from is None else load_config(args.changed_from, [])
     for section in dataclasses.fields(config):
-        part, before = getattr(config, section.name), getattr(usual, section.name)
-        entries = [
-            entry
-            for entry in dataclasses.fields(part)
-            if not args.changed or getattr(part, entry.name) != getattr(before, entry.name, dataclasses.MISSING)
-        ]
-        if not entries:
-            continue
         table = Table(title=section.name, title_justify="left", box=None, padding=(0, 2, 0, 0))
-        for heading in ("key", "value", "meaning and reason"):
+        for heading in ("key", "value", *([] if other is None else [args.changed_from]), "meaning and reason"):
             table.add_column(heading)
-        for entry in entries:
+        part, before = getattr(config, section.name), None if other is None else getattr(other, section.name)
+        for entry in dataclasses.fields(part):
             value, default = getattr(part, entry.name), entry.default
+            cells = [Text(_as_yaml(value))]  # Text: brackets in a path are no markup
+            if before is not None:
+                if not hasattr(before, entry.name):
+                    cells.append(Text("(no such key)"))
+                elif getattr(before, entry.name) == value:
+                    continue
+                else:
+                    cells.append(Text(_as_yaml(getattr(before, entry.name))))
             differs = "" if value == default else f"; default: {_as_yaml(default)}"
-            meaning = Text(entry.metadata["help"] + differs)  # Text: brackets in a path are no markup
-            table.add_row(f"{section.name}.{entry.name}", Text(_as_yaml(value)), meaning)
-        console.print(table, "")
+            table.add_row(f"{section.name}.{entry.name}", *cells, Text(entry.metadata["help"] + differs))
+        if table.row_count:
+            console.print(table, "")
     return 0
 
 

@@ -98,6 +98,11 @@ class Gsc(Method):
     sets = (Walk("all"),)
     one_sided = "L_IM looks for the caption's profile among captions, not for the image's among images (released code)"
 
+    @property
+    def reads_parts(self) -> tuple[str, ...]:
+        """Name what makes it compare captions word by word."""
+        return ("method.text_relation=place",) if self.config.text_relation == "place" else ()
+
     def own(self, dim: int, pairs: int, batch_size: int) -> GscOwn:
         """Make the state of all pairs."""
         return GscOwn(pairs)
