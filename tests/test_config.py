@@ -3,6 +3,7 @@
 import re
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -264,33 +265,71 @@ def test_presets_differ_from_the_defaults_in_what_they_say() -> None:
 
 
 SCHEDULES = {
-    "ncr/flickr30k": (5, 40, 30),
-    "ncr/coco": (10, 20, 10),
-    "ncr/cc152k": (10, 40, 30),
-    "l2rm/flickr30k": (5, 35, 15),
-    "l2rm/coco": (10, 20, 10),
-    "l2rm/cc152k": (10, 40, 20),
-    "esc/flickr30k": (10, 40, 30),
-    "pc2/flickr30k": (5, 50, 30),
-    "pcsr/flickr30k": (5, 50, 30),
+    "ncr/flickr30k": (5, 40, 30, {}),
+    "ncr/coco": (10, 20, 10, {}),
+    "ncr/cc152k": (10, 40, 30, {}),
+    "ncr/released": (5, 40, 30, {"margins": "released"}),
+    "l2rm/flickr30k": (5, 35, 15, {}),
+    "l2rm/coco": (10, 20, 10, {"regularisation": 0.07}),
+    "l2rm/cc152k": (10, 40, 20, {"regularisation": 0.07, "mask_given": False}),
+    "l2rm/released": (5, 35, 15, {"clean_component": "lowest_loss"}),
+    "esc/flickr30k": (10, 40, 30, {}),
+    "esc/released": (10, 40, 30, {"margins": "released"}),
+    "bicro/flickr30k": (10, 40, 30, {}),
+    "bicro/released": (10, 40, 30, {"margins": "released", "clean_labels": "released"}),
+    "pc2/flickr30k": (5, 50, 30, {}),
+    "pcsr/flickr30k": (5, 50, 30, {}),
 }
-"""preset → epochs of warm-up, of the main phase, and after how many of these the step shrinks to a tenth"""
+"""preset → epochs of warm-up, of the main phase, after how many of these the step shrinks, what else the method has"""
 
 
 @pytest.mark.parametrize("preset", SCHEDULES)
-def test_a_preset_has_the_published_schedule_and_released_only_changes_what_is_computed(preset: str) -> None:
-    found, (warmup, main, step) = load_config(preset), SCHEDULES[preset]
-    assert (found.method.warmup_epochs, found.train.epochs - found.method.warmup_epochs) == (warmup, main)
-    assert (found.train.schedule, found.train.schedule_from, found.train.step_epochs) == ("step", "main", step)
-    assert (found.train.learning_rate, found.train.step_factor) == (2e-4, 0.1)
+def test_a_preset_has_the_published_schedule_and_nothing_else(preset: str) -> None:
+    warmup, main, step, of_method = SCHEDULES[preset]
     name = preset.partition("/")[0]
-    released = load_config(f"{name}/released")
-    if preset.endswith("flickr30k"):
-        assert (
-            replace(released.train, region_drop=found.train.region_drop, word_drop=found.train.word_drop) == found.train
-        )
-        assert released.partition == found.partition
-        assert released.method != found.method == replace(METHODS[name].Config(), warmup_epochs=warmup)
+    share = {} if name == "l2rm" else {"minimum_noisy_share": 0.01}
+    alone = {} if name == "l2rm" else {"initial_weights": "independent", "order": "alternating"}
+    assert to_dict(load_config(preset)) == merge(
+        to_dict(load_config(name)),
+        {
+            "method": {"warmup_epochs": warmup, **of_method},
+            "partition": share,
+            "train": {
+                "epochs": warmup + main,
+                "learning_rate": 2e-4,
+                "schedule": "step",
+                "schedule_from": "main",
+                "step_epochs": step,
+                **alone,
+            },
+        },
+    )
+
+
+PSEUDO = {"margins": "released", "positions": 36, "entropy_of": "pair", "bank_mode": "released"}
+
+
+@pytest.mark.parametrize(
+    ("name", "of_method"),
+    [
+        ("pc2", {**PSEUDO, "detach_pseudo_label": False}),
+        ("pcsr", {**PSEUDO, "ambiguous_borrow": True, "votes": 2}),
+        ("gscplus", {"text_relation": "place"}),
+    ],
+)
+def test_what_the_public_code_computes_with_sgr(name: str, of_method: dict[str, Any]) -> None:
+    assert to_dict(load_config(f"{name}/released")) == merge(
+        to_dict(load_config(f"{name}/flickr30k")),
+        {"model": {"backbone": "sgr"}, "method": of_method, "train": {"region_drop": 0.0, "word_drop": 0.0}},
+    )
+
+
+@pytest.mark.parametrize("name", ["ncr", "l2rm"])
+def test_the_schedule_of_other_data_is_laid_on_what_the_public_code_computes(name: str) -> None:
+    own = replace(load_config(f"{name}/coco").method, **SCHEDULES[f"{name}/released"][3])
+    assert load_config(f"{name}/released+{name}/coco") == replace(load_config(f"{name}/coco"), method=own)
+    released = load_config(f"{name}/coco+{name}/released")
+    assert released == load_config(f"{name}/released")
 
 
 FOLLOWED = ("ncr", "l2rm", "bicro", "cream", "esc", "sps", "pc2", "pcsr")

@@ -361,7 +361,14 @@ def test_bytes_by_number_are_not_made(
     )
 
 
-NO_RSUM = {"not a number": float("nan"), "above 600": 1e300, "below 0": -1.0, "no float": 10**400, "text": "many"}
+NO_RSUM = {
+    "not a number": float("nan"),
+    "a truth": True,
+    "above 600": 1e300,
+    "below 0": -1.0,
+    "no float": 10**400,
+    "text": "many",
+}
 
 
 @pytest.mark.parametrize("stored", NO_RSUM.values(), ids=NO_RSUM)

@@ -182,6 +182,8 @@ def test_regions_and_words_are_not_read_where_the_backbone_has_none(method: str,
     """It is said before a run begins, not in its first step."""
     with pytest.raises(InputError, match=rf"{method} reads regions and words \(method.positions=4\)"):
         settings(data, method, "method.positions=4")
+    with pytest.raises(InputError, match=r"gscplus reads regions and words \(method.text_relation=place\)"):
+        settings(data, "gscplus", "method.text_relation=place")
 
 
 @pytest.mark.parametrize("setting", ["ncr: method.margin=0", "pcsr: method.votes=40000"])

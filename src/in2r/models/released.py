@@ -189,7 +189,8 @@ def _number(value: Any) -> int | float | None:
     if isinstance(value, np.integer | np.floating):
         value = value.item()
     try:
-        return value if isinstance(value, int | float) and math.isfinite(value) else None
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        return value if number and math.isfinite(value) else None
     except OverflowError:  # an integer beyond all floats
         return None
 
