@@ -174,11 +174,9 @@ def measured_lines(
     return lines
 
 
-def released_table(
-    tables: Mapping[str, Table], labels: Sequence[str], without: Container[tuple[str, str, str]] = frozenset()
-) -> str:
+def released_table(tables: Mapping[str, Table], labels: Sequence[str]) -> str:
     """Return test rSum of methods as they are here, and with the settings that compute what their public code does."""
-    own, released = measured_lines(tables, PEERS.groups, without), measured_lines(tables, ["released"])
+    own, released = measured_lines(tables, PEERS.groups), measured_lines(tables, ["released"])
     rows = [
         [label, noise, single(own.get((label, noise))), single(released[label, noise])]
         for label in labels
@@ -383,7 +381,7 @@ WITH_RELEASED = {
 
 def released_part(*labels: str) -> Part:
     """Return the part of a page that compares methods with their public code."""
-    return lambda folder, tables: released_table(tables, labels, guarded(folder, ["peers"]))
+    return lambda _, tables: released_table(tables, labels)
 
 
 REPORTS = (
@@ -440,14 +438,19 @@ REPORTS = (
 )
 
 
+def made_parts(report: Report, folder: GridFolder, tables: Mapping[str, Table]) -> dict[str, dict[str, str]]:
+    """Return the parts of the report's pages: page under docs → marker in it → what follows the marker."""
+    return {page: {name: part(folder, tables) for name, part in parts.items()} for page, parts in report.pages.items()}
+
+
 def write(report: Report) -> None:
     """Draw the figures, write the pages of the groups, fill the parts of the report's pages."""
     folder = GridFolder(ROOT / "benchmarks" / "results" / report.folder)
     tables = read_measured(folder)
     draw(report, folder, tables)
     write_pages(folder, tables)
-    for page, parts in report.pages.items():
-        replace_parts(DOCS / page, {name: part(folder, tables) for name, part in parts.items()})
+    for page, parts in made_parts(report, folder, tables).items():
+        replace_parts(DOCS / page, parts)
 
 
 def main() -> int:

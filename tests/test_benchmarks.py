@@ -292,6 +292,20 @@ def test_the_best_of_a_column_is_bold_and_its_mark_is_not():
     assert report.mark_best(["1.0 ± 0.1", "2.0 ± 0.3", ""]) == ["1.0 ± 0.1", "**2.0 ± 0.3**", ""]
 
 
+@pytest.mark.parametrize("made", report.REPORTS, ids=lambda made: made.folder)
+def test_the_pages_of_results_show_what_the_records_say(made):
+    folder = report.GridFolder(report.ROOT / "benchmarks" / "results" / made.folder)
+    found = report.made_parts(made, folder, report.read_measured(folder))
+    for page, parts in found.items():
+        text = (report.DOCS / page).read_text(encoding="utf-8")
+        for name, part in parts.items():
+            shown = text.split(f"<!-- {name} -->\n")[1].split("\n<!-- end -->")[0]
+            assert shown == part, f"{page}: {name}"
+    if made.folder == "flickr8k":
+        assert "| NCR | 60 % | 239.6 | 241.2 |" in found["methods/ncr.md"]["released"]
+        assert "BiCro" not in found["methods/ncr.md"]["released"]
+
+
 def test_the_page_on_scale_shows_what_the_records_say(tmp_path, monkeypatch):
     page = tmp_path / "scaling.md"
     page.write_text((FOLDER.parent / "docs" / "scaling.md").read_text(encoding="utf-8"), encoding="utf-8")
