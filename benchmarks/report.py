@@ -411,6 +411,10 @@ REPORTS = (
                 "cost": lambda _, __: cost_table(),
             },
             **{f"methods/{page}.md": {"released": released_part(label)} for page, label in WITH_RELEASED.items()},
+            "methods/esc.md": {
+                "released": released_part(WITH_RELEASED["esc"]),
+                "margins": lambda _, tables: short_table(tables, ("esc-margins",)),
+            },
         },
         {
             "flickr8k_noise.svg": ("noise", ["ratios"]),
