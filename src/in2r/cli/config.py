@@ -13,10 +13,10 @@ from in2r.cli.settings import add_settings
 
 EXAMPLES = """\
 examples:
-  in2r config show                             every key, value and reason
-  in2r config show in2r/released train.seed=1  a preset with changes
-  in2r config show ncr/coco --changed-from ncr only what differs, with both values
-  in2r config show in2r --yaml > my.yaml       a file to edit
+  in2r config show                              every key, value and reason
+  in2r config show in2r/released train.seed=1   a preset with changes
+  in2r config show ncr/coco --changed-from ncr  only what differs, with both values
+  in2r config show in2r --yaml > my.yaml        a file to edit
 """
 
 
@@ -57,20 +57,16 @@ def run(args: argparse.Namespace) -> int:
     for section in dataclasses.fields(config):
         table = Table(title=section.name, title_justify="left", box=None, padding=(0, 2, 0, 0))
         for heading in ("key", "value", *([] if other is None else [args.changed_from]), "meaning and reason"):
-            table.add_column(heading)
-        part, before = getattr(config, section.name), None if other is None else getattr(other, section.name)
+            table.add_column(Text(heading))  # Text: brackets in a path are no markup
+        part, before = getattr(config, section.name), None if other is None else vars(getattr(other, section.name))
         for entry in dataclasses.fields(part):
-            value, default = getattr(part, entry.name), entry.default
-            cells = [Text(_as_yaml(value))]  # Text: brackets in a path are no markup
-            if before is not None:
-                if not hasattr(before, entry.name):
-                    cells.append(Text("(no such key)"))
-                elif getattr(before, entry.name) == value:
-                    continue
-                else:
-                    cells.append(Text(_as_yaml(getattr(before, entry.name))))
+            name, value, default = entry.name, getattr(part, entry.name), entry.default
+            if before is not None and name in before and before[name] == value:
+                continue
+            theirs = [] if before is None else [_as_yaml(before[name]) if name in before else "(no such key)"]
             differs = "" if value == default else f"; default: {_as_yaml(default)}"
-            table.add_row(f"{section.name}.{entry.name}", *cells, Text(entry.metadata["help"] + differs))
+            cells = (f"{section.name}.{name}", _as_yaml(value), *theirs, entry.metadata["help"] + differs)
+            table.add_row(*map(Text, cells))
         if table.row_count:
             console.print(table, "")
     return 0
