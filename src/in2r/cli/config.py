@@ -15,7 +15,7 @@ EXAMPLES = """\
 examples:
   in2r config show                              every key, value and reason
   in2r config show in2r/released train.seed=1   a preset with changes
-  in2r config show ncr/coco --changed-from ncr  only what differs, with both values
+  in2r config show ncr/coco --changed-from ncr  what differs, with both values
   in2r config show in2r --yaml > my.yaml        a file to edit
 """
 
