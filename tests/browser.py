@@ -83,6 +83,12 @@ class Browser:
         self.send("Page.navigate", url=address)
         self.wait_for("document.readyState === 'complete' && location.href !== 'about:blank'")
 
+    def reload(self) -> None:
+        """Load the page again and wait until it is loaded: meanwhile there is nothing that could be asked."""
+        self.events.clear()
+        self.send("Page.reload")
+        self.wait_for_event("Page.loadEventFired")
+
     def value(self, script: str) -> Any:
         """Return what an expression of JavaScript gives, as plain values."""
         answer = self.send("Runtime.evaluate", expression=script, returnByValue=True)
