@@ -116,6 +116,7 @@ ON_WORDS = MainTable(
     {"60 %, seed 0": NO_AXIS},
     {},
 )
+
 # --- epoch by epoch
 
 METHOD, WITH_EPOCHS = "IN²R", ("ratios", "words")

@@ -328,8 +328,7 @@ def test_what_the_public_code_computes_with_sgr(name: str, of_method: dict[str, 
 def test_the_schedule_of_other_data_is_laid_on_what_the_public_code_computes(name: str) -> None:
     own = replace(load_config(f"{name}/coco").method, **SCHEDULES[f"{name}/released"][3])
     assert load_config(f"{name}/released+{name}/coco") == replace(load_config(f"{name}/coco"), method=own)
-    released = load_config(f"{name}/coco+{name}/released")
-    assert released == load_config(f"{name}/released")
+    assert load_config(f"{name}/coco+{name}/released") == load_config(f"{name}/released")
 
 
 FOLLOWED = ("ncr", "l2rm", "bicro", "cream", "esc", "sps", "pc2", "pcsr")
